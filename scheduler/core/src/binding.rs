@@ -2,7 +2,7 @@
 //!
 //! Each binding is a small state machine: it waits for Permit ([`permit`]), then for its PreBind plugins group by group
 //! ([`pre_bind`]), then for its Bind plugin or an extender ([`bind`]), and ends ([`end`]). Thousands of bindings can be
-//! under way at once; none delays the scheduling cycle.
+//! under way at once; none delays the scheduling cycle. The stages return their end as a value ([`BindingEnd`]).
 
 mod bind;
 mod end;
@@ -14,7 +14,7 @@ use crate::core::{Core, PointRun, Settings, UnboundPods, WaitId, Waits};
 use crate::placement::Permitted;
 use berth_api::Str;
 use berth_framework::call::PodRef;
-use berth_framework::{ApiCall, Feature, PodInfo};
+use berth_framework::{ApiCall, Feature, PodInfo, Status};
 use berth_profile::{PluginIds, Point};
 use bind::Binders;
 use rustc_hash::FxHashMap;
@@ -65,6 +65,19 @@ enum BindingStage {
     },
     /// A Bind plugin is at work.
     Bind(PointRun),
+}
+
+/// The end of a stage of a binding, which [`Bindings::apply`] applies. A stage runs plugins with the [`Framework`](crate::core::Framework)
+/// and changes neither the queue nor the calls.
+pub(crate) enum BindingEnd {
+    /// The binding waits, or has ended before.
+    Open,
+    /// The API has accepted the binding.
+    Bound,
+    /// The pod will not be bound.
+    Failed(Status),
+    /// The pod must not be bound: a preemption or its group has released its node.
+    Stopped(Status),
 }
 
 /// A Permit or PreBind plugin that waits.
@@ -124,6 +137,7 @@ impl Bindings {
             holds,
             waits,
         } = permitted;
+        let framework = &mut core.framework;
         let uid = placed.pod.pod.uid().clone();
         let id = self.next;
         self.next += 1;
@@ -131,32 +145,50 @@ impl Bindings {
             attempt,
             placed,
             skip_pre_bind: PluginIds::default(),
-            stage: BindingStage::Bind(PointRun::begin(&core.clock, Point::Bind.as_str())),
+            stage: BindingStage::Bind(PointRun::begin(&framework.clock, Point::Bind.as_str())),
         });
-        core.unbound.add(&uid);
+        framework.unbound.add(&uid);
         self.of_pod.insert(uid, id);
         let is_held = !holds.is_empty();
         if is_held {
-            let (of_core, now) = ((&mut core.waits, &mut core.unbound), core.clock.now());
+            let of_core = (&mut core.waits, &mut framework.unbound);
+            let now = framework.clock.now();
             binding.stage = permit::hold(of_core, id, &binding.placed, (holds, waits), now);
         }
-        match pre_bind::run_pre_flight(core, &mut binding) {
-            Err(status) => {
-                self.by_id.insert(id, binding);
-                self.fail(core, id, &status);
-                return;
-            }
-            // A pod that is bound at once is not announced, which saves a call.
-            Ok(has_work) if has_work || is_held => {
-                if let Some(call) = node_announcement(&core.settings, &binding) {
-                    core.call(call);
-                }
-            }
-            Ok(_) => {}
+        let has_work = pre_bind::run_pre_flight(framework, &mut binding);
+        core.make_requested_calls();
+        // A pod that is bound at once is not announced, which saves a call.
+        if matches!(has_work, Ok(has_work) if has_work || is_held)
+            && let Some(call) = node_announcement(&core.framework.settings, &binding)
+        {
+            core.call(call);
         }
         self.by_id.insert(id, binding);
-        if !is_held {
-            self.start_pre_bind(core, id);
+        match has_work {
+            Err(status) => self.apply(core, id, BindingEnd::Failed(status)),
+            Ok(_) if is_held => {}
+            Ok(_) => self.go_on(core, id),
+        }
+    }
+
+    /// No Permit plugin holds the pod: it is prepared and bound. From here on, events are not kept for it (C-41).
+    fn go_on(&mut self, core: &mut Core, id: u64) {
+        let Some(binding) = self.by_id.get(&id) else {
+            return;
+        };
+        core.queue.done(binding.uid());
+        let end = self.start_pre_bind(&mut core.framework, &mut core.waits, id);
+        self.apply(core, id, end);
+    }
+
+    /// Applies the end of a stage of a binding.
+    pub(crate) fn apply(&mut self, core: &mut Core, id: u64, end: BindingEnd) {
+        core.make_requested_calls();
+        match end {
+            BindingEnd::Open => {}
+            BindingEnd::Bound => self.bound(core, id),
+            BindingEnd::Failed(status) => self.undo(core, id, &status, false),
+            BindingEnd::Stopped(status) => self.undo(core, id, &status, true),
         }
     }
 

@@ -1,10 +1,10 @@
 //! The effects of API calls: the cluster is shown as if they had succeeded, until they fail.
 
-use crate::cache::Cache;
-use crate::core::{Assumption, CallObject, Core, PluginRequests};
+use crate::core::{Assumption, CallObject, Calls, Core, Framework};
 use crate::group_status;
 use crate::pod_status::{report_event, show_writes};
-use crate::preemptions::{eviction_ended, start_preemptions};
+use crate::preemptions::{self, eviction_ended};
+use berth_api::Time;
 use berth_dispatcher::{Finished, has_calls, version_number};
 use berth_framework::call::{CallError, CallErrorKind, CallResult};
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource, Feature, Write};
@@ -13,15 +13,26 @@ use berth_telemetry::{Log, LogLine};
 
 /// Performs the requests of plugins. From now on the cluster is shown as if all calls had succeeded.
 pub(crate) fn note_requests(core: &mut Core) {
-    let observations = core.requests.take_observations();
-    core.count_observations(observations);
-    start_preemptions(core);
-    count_edits(&mut core.requests, &mut core.cache);
-    for assumption in core.requests.take_assumptions() {
-        match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
-            Assumption::Reverted(write) => revert(core, &write),
-            Assumption::GivenUp(write) => give_up(core, write),
+    core.make_requested_calls();
+    let observations = core.framework.requests.take_observations();
+    core.framework.count_observations(observations);
+    for (preemption, reporter) in core.framework.requests.take_preemptions() {
+        preemptions::start(core, preemption, reporter);
+    }
+    count_edits(&mut core.framework);
+    for assumption in core.framework.requests.take_assumptions() {
+        let reverted = match assumption {
+            Assumption::Made(write) => {
+                core.framework.cache.assume_write(write);
+                None
+            }
+            Assumption::Reverted(write) => Some(write),
+            Assumption::GivenUp(write) => {
+                give_up(&mut core.calls, write, core.framework.clock.now())
+            }
+        };
+        if let Some(write) = reverted {
+            revert(core, &write);
         }
     }
     for made in core.calls.take_made() {
@@ -33,27 +44,25 @@ pub(crate) fn note_requests(core: &mut Core) {
 }
 
 /// Counts placed pods on their nodes with the edits of plugins.
-fn count_edits(requests: &mut PluginRequests, cache: &mut Cache) {
-    for (uid, edit) in requests.take_counted() {
-        cache.count_with(&uid, edit);
+fn count_edits(framework: &mut Framework) {
+    for (uid, edit) in framework.requests.take_counted() {
+        framework.cache.count_with(&uid, edit);
     }
 }
 
 /// Applies and reverts the assumptions of plugins while the members of a group are tried. No pod is woken: the reverted
-/// placements did not exist when the group was popped.
-pub(crate) fn note_trial(core: &mut Core) {
-    count_edits(&mut core.requests, &mut core.cache);
-    for assumption in core.requests.take_assumptions() {
+/// placements did not exist when the group was popped. A write that a plugin has given up may be under way, so it stays
+/// assumed until the end of the cycle.
+pub(crate) fn note_trial(framework: &mut Framework) {
+    count_edits(framework);
+    for assumption in framework.requests.take_assumptions() {
         match assumption {
-            Assumption::Made(write) => core.cache.assume_write(write),
+            Assumption::Made(write) => framework.cache.assume_write(write),
             Assumption::Reverted(write) => {
-                let (key, call, now) =
-                    (write.key(), ApiCall::from(write.clone()), core.clock.now());
-                let dispatcher = core.calls.dispatcher_mut();
-                dispatcher.cancel(&key, |other| *other == call, now);
-                core.cache.revert_write(&write);
+                framework.cache.revert_write(&write);
+                framework.requests.cancel(write);
             }
-            Assumption::GivenUp(write) => give_up(core, write),
+            Assumption::GivenUp(write) => framework.requests.give_up(write),
         }
     }
 }
@@ -61,12 +70,8 @@ pub(crate) fn note_trial(core: &mut Core) {
 /// Reverts a write that will not be made. Pods that were rejected because of it are retried; kube-scheduler leaves them
 /// waiting for an event that may never happen.
 fn revert(core: &mut Core, write: &Write) {
-    let call = ApiCall::from(write.clone());
-    let now = core.clock.now();
-    core.calls
-        .dispatcher_mut()
-        .cancel(&write.key(), |other| *other == call, now);
-    let Some((before, after)) = core.cache.revert_write(write) else {
+    core.calls.cancel(write, core.framework.clock.now());
+    let Some((before, after)) = core.framework.cache.revert_write(write) else {
         return;
     };
     let resource = EventResource::of_kind(write.object().kind);
@@ -76,26 +81,23 @@ fn revert(core: &mut Core, write: &Write) {
 }
 
 /// A plugin has given up a write. It stays assumed while calls about its object are under way, because the API may
-/// perform it, or may have performed it without an answer.
-fn give_up(core: &mut Core, write: Write) {
-    let (key, call, now) = (write.key(), ApiCall::from(write.clone()), core.clock.now());
-    let dispatcher = core.calls.dispatcher_mut();
-    dispatcher.cancel(&key, |other| *other == call, now);
-    if has_calls(dispatcher, &key) {
-        core.calls.keep_given_up(write)
-    } else {
-        revert(core, &write)
+/// perform it, or may have performed it without an answer. Otherwise it is returned and is to be reverted.
+fn give_up(calls: &mut Calls, write: Write, now: Time) -> Option<Write> {
+    let key = write.key();
+    calls.cancel(&write, now);
+    if !has_calls(calls.dispatcher(), &key) {
+        return Some(write);
     }
+    calls.keep_given_up(write);
+    None
 }
 
-/// A call about an object has ended. A given-up write to the object is reverted if it was refused, or if no remaining
-/// call could perform it. If this call created a later version of the object, that version ends the assumption when the
-/// watch shows it.
-fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
+/// A call about an object has ended. A given-up write to the object is returned and is to be reverted if it was refused,
+/// or if no remaining call could perform it. If this call created a later version of the object, that version ends the
+/// assumption when the watch shows it.
+fn settle_given_up(calls: &mut Calls, call: &Write, result: &CallResult) -> Option<Write> {
     let key = call.key();
-    let Some(write) = core.calls.given_up(&key) else {
-        return;
-    };
+    let write = calls.given_up(&key)?;
     let is_refused = |error: &CallError| write == call && error.kind.is_definite();
     let (is_later, is_refused) = match result {
         Ok(response) => {
@@ -105,12 +107,11 @@ fn settle_given_up(core: &mut Core, call: &Write, result: &CallResult) {
         }
         Err(error) => (false, is_refused(error)),
     };
-    if is_later || is_refused || !has_calls(core.calls.dispatcher(), &key) {
-        let write = core.calls.forget_given_up(&key);
-        if let Some(write) = write.filter(|_| !is_later) {
-            revert(core, &write);
-        }
+    if !is_later && !is_refused && has_calls(calls.dispatcher(), &key) {
+        return None;
     }
+    let write = calls.forget_given_up(&key);
+    write.filter(|_| !is_later)
 }
 
 /// A call has ended: ends the waits for it.
@@ -127,26 +128,39 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
         took,
     } = finished;
     // As in kube-scheduler, these metrics have values only if the feature is enabled.
-    let is_async = core.settings.is_on(Feature::SchedulerAsyncAPICalls);
+    let is_async = core
+        .framework
+        .settings
+        .is_on(Feature::SchedulerAsyncAPICalls);
     if let Some(took) = took.filter(|_| is_async) {
         let result = if is_done { "success" } else { "error" };
         let labels = [call.call_type().name(), result];
         let seconds = took.as_secs_f64();
-        core.metrics.count(Metric::AsyncApiCallExecutions, &labels);
-        core.metrics
+        core.framework
+            .metrics
+            .count(Metric::AsyncApiCallExecutions, &labels);
+        core.framework
+            .metrics
             .observe(Metric::AsyncApiCallDuration, &labels, seconds);
     }
     match (&call, &result) {
         (ApiCall::Write(write), _) => {
-            settle_given_up(core, write, &result);
-            group_status::write_ended(&mut core.cache, &mut core.outbound.log, write, &result);
-            let now = core.clock.now();
+            if let Some(given_up) = settle_given_up(&mut core.calls, write, &result) {
+                revert(core, &given_up);
+            }
+            group_status::write_ended(
+                &mut core.framework.cache,
+                &mut core.framework.outbound.log,
+                write,
+                &result,
+            );
+            let now = core.framework.clock.now();
             core.quota_statuses.write_ended(write, &result, now);
         }
         (ApiCall::BindPod { pod, .. }, Ok(response)) => {
             let version = response.resource_version.as_deref();
             if let Some(version) = version.and_then(version_number) {
-                core.cache.confirm(&pod.uid, version);
+                core.framework.cache.confirm(&pod.uid, version);
             }
         }
         _ => {}
@@ -156,14 +170,14 @@ pub(crate) fn call_ended(core: &mut Core, finished: Finished) {
     }
     match &result {
         Ok(_) => {
-            if let Some((event, scheduler)) = report_event(&core.cache, &call) {
-                core.outbound.publish(event, &scheduler);
+            if let Some((event, scheduler)) = report_event(&core.framework.cache, &call) {
+                core.framework.outbound.publish(event, &scheduler);
             }
         }
         Err(error) if error.kind.is_dropped() => {}
         // The status of a deleted pod is not a failure, so it is logged at the level of requests.
         Err(error) if is_done && error.kind != CallErrorKind::NotFound => {}
-        Err(error) => log_failure(&mut core.outbound.log, &call, error),
+        Err(error) => log_failure(&mut core.framework.outbound.log, &call, error),
     }
 }
 

@@ -1,9 +1,14 @@
-//! The parts of the scheduler that the stages use: the cluster, the queue, the calls, the waits, the outputs.
+//! The parts of the scheduler that the stages use: the framework, the queue, the calls, the waits and the records.
 //!
 //! Each part owns its fields and is changed only through its methods. A function takes the parts that it reads and
-//! changes, so its signature states its effects. A function takes the whole [`Core`] if it runs plugins or calls
-//! another stage. The methods of [`Core`] change several parts together: an object in the cache and in the dispatcher
-//! (`core/objects.rs`), queued pods according to the current cluster (`core/waking.rs`).
+//! changes, so its signature states its effects.
+//!
+//! The [`Framework`] contains the parts that a run of plugins needs. The stages of the cycle and of bindings run plugins
+//! with it and return their end as a value: [`StageEnd`](crate::cycle::StageEnd) and
+//! [`BindingEnd`](crate::binding::BindingEnd). The functions that take the whole [`Core`] apply these values to the
+//! queue, the calls and the records, or begin the next stage. The methods of [`Core`] change several parts together: an
+//! object in the cache and in the dispatcher (`core/objects.rs`), queued pods according to the current cluster
+//! (`core/waking.rs`).
 //!
 //! The stages are modules of functions: [`pod_status`](crate::pod_status), [`nominations`](crate::nominations),
 //! [`cycle`](crate::cycle), [`preemptions`](crate::preemptions), [`binding`](crate::binding),
@@ -14,13 +19,12 @@ mod calls;
 mod configuration;
 mod decisions;
 mod explain;
+mod framework;
 mod gates;
 mod measure;
 mod objects;
 mod open_preemptions;
 mod outbound;
-mod outside;
-mod parts;
 mod plugin_run;
 mod progress;
 mod quota_statuses;
@@ -43,6 +47,7 @@ pub(crate) use calls::{CallObject, Calls};
 pub(crate) use configuration::{nominated_without, pods_of_others, waiting_without};
 pub(crate) use decisions::SearchBegin;
 pub(crate) use explain::{Explanations, reasons};
+pub(crate) use framework::Framework;
 pub(crate) use measure::search_took;
 pub(crate) use open_preemptions::{OpenPreemption, OpenPreemptions};
 pub(crate) use outbound::Outbound;
@@ -52,9 +57,10 @@ pub(crate) use requests::{Assumption, PluginRequests};
 pub(crate) use text::{event_note, go_duration};
 pub(crate) use unbound::{Hold, PERMIT_WAIT_MAX, UnboundPods};
 pub(crate) use waits::{WaitId, Waiter, Waits};
-pub(crate) use waking::ASSIGNED_POD_DELETE;
+pub(crate) use waking::{
+    ASSIGNED_POD_DELETE, activate_wanted, give_back, is_responsible, placement_freed, recheck,
+};
 
-use crate::cache::Cache;
 use crate::clock::CoreClock;
 use berth_api::Pod;
 use berth_dispatcher::Dispatcher;
@@ -63,7 +69,6 @@ use berth_framework::extender::Extenders;
 use berth_framework::{Feature, FeatureGates};
 use berth_profile::Profiles;
 use berth_queue::SchedulingQueue;
-use berth_telemetry::metrics::Metrics;
 use configuration::follow_profiles;
 
 /// The settings. A new configuration replaces the profiles, the share of nodes and the extenders together; the rest is
@@ -119,16 +124,10 @@ impl Settings {
 
 /// The parts; see the [module](self).
 pub(crate) struct Core {
-    pub(crate) settings: Settings,
-    pub(crate) clock: CoreClock,
-    pub(crate) metrics: Metrics,
-    pub(crate) cache: Cache,
+    pub(crate) framework: Framework,
     pub(crate) queue: SchedulingQueue,
     pub(crate) calls: Calls,
     pub(crate) waits: Waits,
-    pub(crate) outbound: Outbound,
-    pub(crate) unbound: UnboundPods,
-    pub(crate) requests: PluginRequests,
     pub(crate) preemptions: OpenPreemptions,
     pub(crate) broken_groups: BrokenGroups,
     pub(crate) explanations: Explanations,
@@ -142,20 +141,11 @@ impl Core {
         queue: SchedulingQueue,
         dispatcher: Dispatcher,
     ) -> Self {
-        let mut cache = Cache::default();
-        cache.cluster_mut().follow(&settings.features);
-        follow_profiles(cache.cluster_mut(), &settings.profiles);
         Self {
-            settings,
-            clock,
-            metrics: Metrics::default(),
-            cache,
+            framework: Framework::new(settings, clock, dispatcher.ids()),
             queue,
             calls: Calls::new(dispatcher),
             waits: Waits::default(),
-            outbound: Outbound::default(),
-            unbound: UnboundPods::default(),
-            requests: PluginRequests::default(),
             preemptions: OpenPreemptions::default(),
             broken_groups: BrokenGroups::default(),
             explanations: Explanations::default(),

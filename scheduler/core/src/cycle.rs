@@ -1,8 +1,9 @@
 //! The scheduling cycle: one pod from the queue to its node, or back to the queue.
 //!
-//! [`Cycle::run`] takes a popped pod and searches for a node. Then it places the pod ([`place`]) or runs PostFilter
-//! ([`post_filter`]). A cycle completes within one step unless a plugin has to wait; then it is **parked** until the
-//! wait ends. At most one cycle is parked, and no other pod is popped while it is.
+//! [`Cycle::run`] takes a popped pod and searches for a node. Then the pod is placed ([`place`]) or PostFilter runs
+//! ([`post_filter`]). These stages run plugins with the [`Framework`] and return their end as a value ([`StageEnd`]), which
+//! [`Cycle::apply`] applies. A cycle completes within one step unless a plugin has to wait; then it is **parked** until
+//! the wait ends. At most one cycle is parked, and no other pod is popped while it is.
 
 mod extended;
 mod group;
@@ -15,9 +16,11 @@ pub(crate) use group::GroupCycle;
 use crate::attempt::{AssumedPod, Attempt, CycleResult};
 use crate::cache::Cache;
 use crate::core::{
-    Core, Outbound, PointRun, SearchBegin, Settings, WaitId, Waiter, Waits, search_took,
+    Core, Framework, Outbound, PointRun, SearchBegin, Settings, WaitId, Waiter, Waits,
+    activate_wanted, placement_freed, search_took,
 };
 use crate::failure::{AttemptFailure, fail};
+use crate::nominations;
 use crate::placement::Permitted;
 use berth_api::{Pod, Str};
 use berth_evaluator::{AnswerCache, Evaluation, EvaluatorKind, Found, Placement};
@@ -25,10 +28,11 @@ use berth_framework::call::PodRef;
 use berth_framework::plugin::Nominating;
 use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{Cluster, PodInfo, Slot, Work};
-use berth_profile::Profile;
-use berth_queue::{QueuedPodInfo, SchedulingQueue};
+use berth_profile::{Point, Profile};
+use berth_queue::{Nominator, QueuedPodInfo};
 use berth_telemetry::{Log, LogLine};
 use extended::ExtendedSearch;
+use place::{Permission, assume, reserve, resume_reserve};
 use post_filter::PostFilterRun;
 use std::sync::Arc;
 
@@ -40,6 +44,45 @@ pub(crate) enum CycleStep {
     Over(CycleResult),
     /// The cycle is parked.
     Parked(Wait),
+}
+
+/// The end of a stage of the cycle, which [`Cycle::apply`] applies. A stage runs plugins with the [`Framework`] and
+/// changes neither the queue nor the calls.
+enum StageEnd {
+    /// A node fits, and the pod is to be placed on it.
+    Found(Placement),
+    /// No plugin has rejected the placed pod.
+    Permitted(AssumedPod, Permission),
+    /// The attempt has failed. If its placement was reverted while other inputs were applied: the pod as it was counted
+    /// on its node.
+    Failed(AttemptFailure, Option<Arc<Pod>>),
+    /// The pod leaves the queue: it is terminating, or its node has room for its resize. A placement was reverted as
+    /// above.
+    Dropped(Option<Arc<Pod>>),
+    /// A plugin or an extender waits.
+    Waits(ParkedAt, CycleWaits),
+}
+
+impl StageEnd {
+    /// The attempt has failed without a placement.
+    fn failed(failure: AttemptFailure) -> Self {
+        Self::Failed(failure, None)
+    }
+}
+
+/// The open waits of a cycle.
+struct CycleWaits {
+    first: (Waiter, Wait),
+    others: Vec<(Waiter, Wait)>,
+}
+
+impl From<Wait> for CycleWaits {
+    fn from(wait: Wait) -> Self {
+        Self {
+            first: (Waiter::Cycle, wait),
+            others: Vec::new(),
+        }
+    }
 }
 
 impl CycleStep {
@@ -63,9 +106,13 @@ struct Parked {
     id: WaitId,
 }
 
+/// The stage of a cycle that waits.
 enum ParkedAt {
+    /// The search, for extenders.
     Search(Box<ExtendedSearch>),
+    /// A PostFilter plugin.
     PostFilter(PostFilterRun),
+    /// A Reserve plugin.
     Reserve {
         run: PointRun,
         placed: AssumedPod,
@@ -122,34 +169,109 @@ impl Cycle {
 
     /// Begins with a popped pod.
     pub(crate) fn run(&mut self, core: &mut Core, info: QueuedPodInfo) -> CycleStep {
-        let Some(mut attempt) = begin_attempt(core, info) else {
-            return CycleStep::Over(CycleResult::Skipped);
+        let Core {
+            framework, queue, ..
+        } = core;
+        let mut attempt = match begin_attempt(framework, info) {
+            Ok(attempt) => attempt,
+            Err(uid) => {
+                queue.done(&uid);
+                return CycleStep::Over(CycleResult::Skipped);
+            }
         };
-        core.outbound
+        framework
+            .outbound
             .log
             .v(3, "Attempting to schedule pod", |line| {
                 line.with("pod", &*attempt.pod.pod)
             });
-        log_lost_nomination(&mut core.outbound.log, core.cache.cluster(), &attempt);
+        log_lost_nomination(
+            &mut framework.outbound.log,
+            framework.cache.cluster(),
+            &attempt,
+        );
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        if !attempt.is_resize() && extended::takes_part(&core.settings.extenders, &attempt) {
-            return self.search_extended(core, attempt);
-        }
-        let begin = self.search_begin(&core.settings, &attempt, false);
-        let found = self.search(core, &mut attempt, None);
-        self.conclude(core, attempt, found, begin)
+        let nominator = queue.nominator();
+        let end = if !attempt.is_resize()
+            && extended::takes_part(&framework.settings.extenders, &attempt)
+        {
+            self.search_extended(framework, nominator, &mut attempt)
+        } else {
+            let begin = self.search_begin(&framework.settings, &attempt, false);
+            let found = self.search(framework, nominator, &mut attempt, None);
+            self.conclude(framework, nominator, &mut attempt, found, begin)
+        };
+        self.apply(core, attempt, end)
     }
 
-    fn search(&mut self, core: &mut Core, attempt: &mut Attempt, scope: Option<&[Slot]>) -> Found {
-        let percentage = percentage_of_nodes(&core.settings, attempt);
+    /// Applies the end of a stage of the cycle: to the calls, to the queue, and to the waits. The next stage begins if
+    /// there is one.
+    fn apply(&mut self, core: &mut Core, mut attempt: Attempt, end: StageEnd) -> CycleStep {
+        core.make_requested_calls();
+        let Core {
+            framework, queue, ..
+        } = core;
+        match end {
+            StageEnd::Found(placement) => {
+                let placed = match assume(framework, &attempt, &placement) {
+                    Ok(placed) => placed,
+                    Err(failure) => return CycleStep::Over(fail(core, attempt, failure)),
+                };
+                let pod = &attempt.pod.pod;
+                queue.end_turn(pod.uid());
+                nominations::end(
+                    framework,
+                    queue,
+                    pod,
+                    &nominations::End::Placed(&placed.node),
+                );
+                let run = PointRun::begin(&framework.clock, Point::Reserve.as_str());
+                let end = reserve(framework, &mut attempt, placed, run, None);
+                self.apply(core, attempt, end)
+            }
+            StageEnd::Permitted(placed, Permission { holds, waits }) => {
+                activate_wanted(framework, queue, placed.pod.pod.uid());
+                CycleStep::Placed(Box::new(Permitted {
+                    attempt,
+                    placed,
+                    holds,
+                    waits,
+                }))
+            }
+            StageEnd::Failed(failure, freed) => {
+                // Pods that were rejected while the cycle was parked may have been rejected because of this pod.
+                if let Some(pod) = freed {
+                    placement_freed(framework, queue, &pod, None);
+                }
+                CycleStep::Over(fail(core, attempt, failure))
+            }
+            StageEnd::Dropped(freed) => {
+                if let Some(pod) = freed {
+                    placement_freed(framework, queue, &pod, None);
+                }
+                queue.done(attempt.pod.pod.uid());
+                CycleStep::Over(CycleResult::Skipped)
+            }
+            StageEnd::Waits(at, waits) => self.park(&mut core.waits, attempt, at, waits),
+        }
+    }
+
+    fn search(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
+        scope: Option<&[Slot]>,
+    ) -> Found {
+        let percentage = percentage_of_nodes(&framework.settings, attempt);
         let (start, rng) = (&mut self.start_node, &mut self.rng);
         // For a pod with a node, only this node is evaluated.
         let kind = if attempt.is_resize() {
             EvaluatorKind::Plain
         } else {
-            core.settings.evaluator
+            framework.settings.evaluator
         };
-        let mut evaluator = core.evaluator(attempt);
+        let mut evaluator = framework.evaluator(nominator, attempt);
         match kind {
             EvaluatorKind::Plain => evaluator.find_plainly(scope, percentage, start, rng),
             EvaluatorKind::Incremental | EvaluatorKind::Compared => {
@@ -177,41 +299,53 @@ impl Cycle {
     /// The search for a node is over.
     fn conclude(
         &mut self,
-        core: &mut Core,
-        mut attempt: Attempt,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
         found: Found,
         begin: SearchBegin,
-    ) -> CycleStep {
-        core.log_if_slow(&attempt);
-        core.observe_evaluation(&mut attempt);
+    ) -> StageEnd {
+        framework.log_if_slow(attempt);
+        framework.observe_evaluation(attempt);
         match found {
             Found::Placed(placement) if attempt.is_resize() => {
-                search_took(&core.clock, &mut core.metrics, &attempt);
-                CycleStep::Over(resize::fits(core, attempt, &placement))
+                search_took(&framework.clock, &mut framework.metrics, attempt);
+                resize::fits(framework, attempt, &placement)
             }
             Found::Placed(placement) => {
-                search_took(&core.clock, &mut core.metrics, &attempt);
-                log_excluded(&mut core.outbound.log, &attempt, &placement);
-                core.note_decision(&attempt, &placement, begin);
-                self.place_on(core, attempt, &placement)
+                search_took(&framework.clock, &mut framework.metrics, attempt);
+                log_excluded(&mut framework.outbound.log, attempt, &placement);
+                framework.note_decision(nominator, attempt, &placement, begin);
+                StageEnd::Found(placement)
             }
-            Found::Unfit(error) => self.run_post_filter(core, attempt, error),
+            Found::Unfit(error) => self.run_post_filter(framework, nominator, attempt, error),
             Found::NoNodes(status) | Found::Failed(status) => {
-                search_took(&core.clock, &mut core.metrics, &attempt);
+                search_took(&framework.clock, &mut framework.metrics, attempt);
                 let failure = AttemptFailure::of_status(&status, Nominating::Set(Str::default()));
-                CycleStep::Over(fail(core, attempt, failure))
+                StageEnd::failed(failure)
             }
         }
     }
 
     // --- parking -------------------------------------------------------------------------------------------
 
-    fn park(&mut self, waits: &mut Waits, attempt: Attempt, at: ParkedAt, wait: Wait) -> CycleStep {
-        let id = waits.add(Waiter::Cycle, wait.clone());
-        self.park_on(attempt, at, wait, id)
-    }
-
-    fn park_on(&mut self, attempt: Attempt, at: ParkedAt, wait: Wait, id: WaitId) -> CycleStep {
+    /// Parks the cycle until the wait with the latest deadline ends, because all others have ended by then.
+    fn park(
+        &mut self,
+        waits: &mut Waits,
+        attempt: Attempt,
+        at: ParkedAt,
+        open: CycleWaits,
+    ) -> CycleStep {
+        let (waiter, mut wait) = open.first;
+        let mut id = waits.add(waiter, wait.clone());
+        for (waiter, other) in open.others {
+            let is_later = wait.deadline < other.deadline;
+            let other_id = waits.add(waiter, other.clone());
+            if is_later {
+                (wait, id) = (other, other_id);
+            }
+        }
         let step = CycleStep::Parked(wait.clone());
         self.parked = Some(Box::new(Parked {
             attempt: Attempt {
@@ -228,72 +362,80 @@ impl Cycle {
     /// The wait of the parked cycle has ended.
     pub(crate) fn resume(&mut self, core: &mut Core, reason: WakeReason) -> Option<CycleStep> {
         let Parked {
-            attempt, at, id, ..
+            mut attempt,
+            at,
+            id,
+            ..
         } = *self.parked.take()?;
         core.waits.end(id);
-        Some(match at {
-            ParkedAt::Search(search) => self.resume_search(core, attempt, search, reason),
+        let Core {
+            framework, queue, ..
+        } = core;
+        let (nominator, attempting) = (queue.nominator(), &mut attempt);
+        let end = match at {
+            ParkedAt::Search(search) => {
+                self.resume_search(framework, nominator, attempting, search, reason)
+            }
             ParkedAt::PostFilter(run) => {
-                self.go_on_with_post_filter(core, attempt, run, Some(reason))
+                self.go_on_with_post_filter(framework, nominator, attempting, run, Some(reason))
             }
             ParkedAt::Reserve {
                 run,
                 placed,
                 generation,
-            } => self.resume_reserve(core, attempt, placed, (run, generation), reason),
-        })
+            } => {
+                let parked = (run, generation);
+                resume_reserve(framework, nominator, attempting, placed, parked, reason)
+            }
+        };
+        Some(self.apply(core, attempt, end))
     }
 }
 
 /// Starts with a popped pod, unless it must be dropped (C-4, C-5).
-fn begin_attempt(core: &mut Core, info: QueuedPodInfo) -> Option<Attempt> {
+///
+/// # Errors
+/// The UID of a dropped pod, which leaves the queue.
+fn begin_attempt(framework: &mut Framework, info: QueuedPodInfo) -> Result<Attempt, Str> {
     let uid = info.pod.uid().clone();
-    let pod = core.cache.effective(&uid).unwrap_or(&info.pod).clone();
-    let is_resize = core.settings.makes_room_for_resize(&pod);
-    let profiles = match &core.settings.resizes {
+    let pod = framework.cache.effective(&uid).unwrap_or(&info.pod).clone();
+    let settings = &framework.settings;
+    let is_resize = settings.makes_room_for_resize(&pod);
+    let profiles = match &settings.resizes {
         Some(resizes) if is_resize => resizes,
-        _ => &core.settings.profiles,
+        _ => &settings.profiles,
     };
     let Some(profile) = profiles.get(&pod.spec.scheduler_name).cloned() else {
-        core.queue.done(&uid);
         let name = &pod.spec.scheduler_name;
         let line = LogLine::error("profile not found for the scheduler name of a pod");
-        core.outbound
-            .log
-            .push(line.with("pod", &*pod).with("profile", name));
-        return None;
+        let line = line.with("pod", &*pod).with("profile", name);
+        framework.outbound.log.push(line);
+        return Err(uid);
     };
     if pod.is_terminating() {
-        drop_deleting(&mut core.queue, &mut core.outbound, &pod, &profile);
-        return None;
+        skip_deleting(&mut framework.outbound, &pod, &profile);
+        return Err(uid);
     }
     // A pod whose binding is under way is not tried again, even if it is no longer counted on its node: a failed
     // binding returns it to the queue.
-    if (pod.is_assigned() && !is_resize) || core.unbound.contains(&uid) {
-        core.queue.done(&uid);
-        return None;
+    if (pod.is_assigned() && !is_resize) || framework.unbound.contains(&uid) {
+        return Err(uid);
     }
-    Some(Attempt {
+    Ok(Attempt {
         work: Work::after(info.in_a_row.used_up),
         info,
         pod: Arc::new(PodInfo::new(pod)),
         profile,
-        extenders: core.settings.extenders.clone(),
+        extenders: framework.settings.extenders.clone(),
         evaluation: Evaluation::default(),
-        began: core.clock.stage_begin(),
-        is_sampled: core.clock.chooses_attempt(),
+        began: framework.clock.stage_begin(),
+        is_sampled: framework.clock.chooses_attempt(),
         was_parked: false,
-        trace: core.outbound.begin_trace(),
+        trace: framework.outbound.begin_trace(),
     })
 }
 
-fn drop_deleting(
-    queue: &mut SchedulingQueue,
-    outbound: &mut Outbound,
-    pod: &Pod,
-    profile: &Profile,
-) {
-    queue.done(pod.uid());
+fn skip_deleting(outbound: &mut Outbound, pod: &Pod, profile: &Profile) {
     outbound.log.v(3, "Skip schedule deleting pod", |line| {
         line.with("pod", pod)
     });
@@ -308,15 +450,15 @@ fn deleting(cache: &Cache, attempt: &Attempt) -> Option<Arc<Pod>> {
     deleting.cloned()
 }
 
-/// Drops the attempt if its pod began to terminate while the cycle was parked, as if it had been terminating before
-/// (C-5).
-fn drops_deleting(core: &mut Core, attempt: &mut Attempt) -> bool {
-    let Some(pod) = deleting(&core.cache, attempt) else {
+/// Returns whether the attempt is dropped, because its pod began to terminate while the cycle was parked, as if it had
+/// been terminating before (C-5).
+fn drops_deleting(framework: &mut Framework, attempt: &mut Attempt) -> bool {
+    let Some(pod) = deleting(&framework.cache, attempt) else {
         return false;
     };
-    core.observe_evaluation(attempt);
-    core.requests.take_activations(pod.uid());
-    drop_deleting(&mut core.queue, &mut core.outbound, &pod, &attempt.profile);
+    framework.observe_evaluation(attempt);
+    framework.requests.take_activations(pod.uid());
+    skip_deleting(&mut framework.outbound, &pod, &attempt.profile);
     true
 }
 

@@ -3,7 +3,9 @@
 use crate::attempt::{Attempt, CycleResult};
 use crate::cache::Cache;
 use crate::call_results::note_requests;
-use crate::core::{Core, Explanation, RejectionReason, Settings, reasons};
+use crate::core::{
+    Core, Explanation, Explanations, Framework, RejectionReason, Settings, give_back, reasons,
+};
 use crate::pod_status::correct_status;
 use berth_api::Str;
 use berth_dispatcher::Dispatcher;
@@ -13,7 +15,7 @@ use berth_framework::condition::{POD_SCHEDULED, UNSCHEDULABLE};
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::stage::Observation;
 use berth_framework::{ApiCall, Cluster, Feature, ReasonCode, Status};
-use berth_queue::{Nominator, PodTemplateKey, QueuedPodInfo};
+use berth_queue::{Nominator, PodTemplateKey, QueuedPodInfo, SchedulingQueue};
 use berth_telemetry::metrics::Metric;
 use berth_telemetry::{Log, LogLine};
 use std::collections::BTreeSet;
@@ -97,19 +99,34 @@ enum KnownStatus {
 /// Handles the failure of an attempt: return to the queue, nomination, event, condition.
 pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
     if attempt.is_resize() {
-        return resize_waits(core, attempt, failure);
+        note_requests(core);
+        let Core {
+            framework,
+            queue,
+            explanations,
+            ..
+        } = core;
+        return resize_waits(framework, queue, explanations, attempt, failure);
     }
     // They are counted only if this was an attempt, which is decided below.
-    let observations = core.requests.take_observations();
+    let observations = core.framework.requests.take_observations();
     note_requests(core);
+    let Core {
+        framework,
+        queue,
+        calls,
+        explanations,
+        ..
+    } = core;
+    let now = framework.clock.now();
     let pod = attempt.pod_ref();
-    core.requests.take_activations(&pod.uid);
+    framework.requests.take_activations(&pod.uid);
     let (result, reason) = if failure.is_rejected {
         ("unschedulable", UNSCHEDULABLE)
     } else {
         ("error", "SchedulerError")
     };
-    let template = template(&core.settings, core.queue.nominator(), &attempt, &failure);
+    let template = template(&framework.settings, queue.nominator(), &attempt, &failure);
     let info = &mut attempt.info;
     let rejectors = |info: &QueuedPodInfo| {
         (
@@ -134,42 +151,47 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
         0
     };
     info.set_template(template);
-    let known = look_up(&core.cache, &core.settings, &pod);
+    let known = look_up(&framework.cache, &framework.settings, &pod);
     // A bound pod needs no event, no nomination and no condition.
     let call = match known {
         KnownStatus::Pending => {
-            status_patch(&core.cache, core.calls.dispatcher(), &pod, reason, &failure)
+            status_patch(&framework.cache, calls.dispatcher(), &pod, reason, &failure)
         }
         KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Replaced | KnownStatus::Foreign => {
             None
         }
     };
-    let last = core.explanations.get(&pod.uid);
-    let dispatcher = core.calls.dispatcher();
+    let last = explanations.get(&pod.uid);
+    let dispatcher = calls.dispatcher();
     if by_same
         && matches!(known, KnownStatus::Pending)
-        && is_as_before(&core.cache, dispatcher, last, info, &failure, &call)
+        && is_as_before(&framework.cache, dispatcher, last, info, &failure, &call)
     {
         let is_of_attempt = |o: &Observation| matches!(o, Observation::PreemptionAttempt);
-        core.count_observations(observations.into_iter().filter(|o| !is_of_attempt(o)));
-        return rejected_as_before(core, attempt, failure);
+        framework.count_observations(observations.into_iter().filter(|o| !is_of_attempt(o)));
+        return rejected_as_before(framework, queue, explanations, attempt, failure);
     }
-    core.count_observations(observations);
-    core.attempt_took(&attempt, result);
-    core.trace_ended(&mut attempt, result, None, &failure.message);
+    framework.count_observations(observations);
+    framework.attempt_took(&attempt, result);
+    framework.trace_ended(&mut attempt, result, None, &failure.message);
     if let KnownStatus::Replaced = known {
-        core.queue.done(&pod.uid);
+        queue.done(&pod.uid);
         return failure.into_result();
     }
     let Attempt { info, profile, .. } = attempt;
     match known {
         KnownStatus::Pending => {
-            log(&mut core.outbound.log, core.cache.cluster(), &pod, &failure);
-            let explanation = explanation(&core.context(), &info, &failure);
-            core.explanations.put(info.pod.uid().clone(), explanation);
+            log(
+                &mut framework.outbound.log,
+                framework.cache.cluster(),
+                &pod,
+                &failure,
+            );
+            let explanation = explanation(&framework.context(), &info, &failure);
+            explanations.put(info.pod.uid().clone(), explanation);
             // Before the status is written, as in kube-scheduler: the watch may show the write before the API server
             // answers it, and the event handler must find the pod in the queue.
-            return_to_queue(core, info);
+            return_to_queue(framework, queue, info);
         }
         KnownStatus::Gone | KnownStatus::Bound | KnownStatus::Foreign => {
             let why = match known {
@@ -179,33 +201,37 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
                 }
                 _ => "Pod has been assigned to node. Abort adding it back to queue.",
             };
-            core.outbound.log.push(LogLine::info(why).with("pod", &pod));
-            core.queue.done(&pod.uid);
+            framework
+                .outbound
+                .log
+                .push(LogLine::info(why).with("pod", &pod));
+            queue.done(&pod.uid);
         }
         KnownStatus::Replaced => {}
     }
     if let KnownStatus::Foreign = known {
-        core.leave_status(&pod.uid);
+        calls.dispatcher_mut().leave_status(&pod.uid, now);
     }
-    if let Some(object) = core.cache.effective(&pod.uid).cloned() {
+    if let Some(object) = framework.cache.effective(&pod.uid).cloned() {
         let ended = Nominating::Set(Str::default());
         let nominating = match known {
             KnownStatus::Foreign => &ended,
             _ => &failure.nominating,
         };
-        core.queue
+        queue
             .nominator_mut()
-            .add(core.cache.cluster(), &object, nominating);
+            .add(framework.cache.cluster(), &object, nominating);
     }
-    core.outbound
+    framework
+        .outbound
         .publish_failure(&pod, &profile, &failure.message);
     if let Some(call) = call {
-        core.call(call);
+        calls.make(call, now);
     }
     // During the binding by this scheduler, no other status could be written.
-    let stored = core.cache.stored(&pod.uid);
-    if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-        correct_status(&mut core.calls, &stored, core.clock.now());
+    let stored = framework.cache.stored(&pod.uid);
+    if let Some(stored) = stored.filter(|pod| pod.is_assigned()) {
+        correct_status(calls, stored, now);
     }
     failure.into_result()
 }
@@ -213,12 +239,15 @@ pub(crate) fn fail(core: &mut Core, mut attempt: Attempt, failure: AttemptFailur
 /// The resize of a pod with a node continues to wait: for the kubelet, for terminating victims, or for free resources.
 /// The status of the pod shows its node, so neither its condition nor a nomination is written, and no event is
 /// published.
-fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) -> CycleResult {
-    let observations = core.requests.take_observations();
-    core.count_observations(observations);
-    note_requests(core);
+fn resize_waits(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    explanations: &mut Explanations,
+    mut attempt: Attempt,
+    failure: AttemptFailure,
+) -> CycleResult {
     let uid = attempt.pod.pod.uid().clone();
-    core.requests.take_activations(&uid);
+    framework.requests.take_activations(&uid);
     let info = &mut attempt.info;
     info.clear_rejectors();
     if let Some(error) = &failure.error {
@@ -231,18 +260,18 @@ fn resize_waits(core: &mut Core, mut attempt: Attempt, failure: AttemptFailure) 
     } else {
         "error"
     };
-    core.attempt_took(&attempt, result);
-    core.trace_ended(&mut attempt, result, None, &failure.message);
+    framework.attempt_took(&attempt, result);
+    framework.trace_ended(&mut attempt, result, None, &failure.message);
     let mut info = attempt.info;
-    let explanation = explanation(&core.context(), &info, &failure);
-    core.explanations.put(info.pod.uid().clone(), explanation);
-    let known = core.cache.effective(&uid).cloned();
+    let explanation = explanation(&framework.context(), &info, &failure);
+    explanations.put(info.pod.uid().clone(), explanation);
+    let known = framework.cache.effective(&uid).cloned();
     // The pod leaves the queue when its resize no longer waits for the scheduler.
-    match known.filter(|pod| core.settings.makes_room_for_resize(pod)) {
-        None => core.queue.done(&uid),
+    match known.filter(|pod| framework.settings.makes_room_for_resize(pod)) {
+        None => queue.done(&uid),
         Some(pod) => {
             info.pod = pod;
-            core.give_back(info);
+            give_back(framework, queue, info);
         }
     }
     failure.into_result()
@@ -348,23 +377,30 @@ fn has_reasons_of(cluster: &Cluster, error: &FitError, last: &Explanation) -> bo
 
 /// An event woke the pod unnecessarily: its status already states these reasons. kube-scheduler counts an attempt,
 /// publishes an event and increases the backoff. If many pods wait for resources, nearly all attempts are of this kind.
-fn rejected_as_before(core: &mut Core, attempt: Attempt, failure: AttemptFailure) -> CycleResult {
+fn rejected_as_before(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    explanations: &mut Explanations,
+    attempt: Attempt,
+    failure: AttemptFailure,
+) -> CycleResult {
     let Attempt {
         mut info, profile, ..
     } = attempt;
-    core.metrics
+    framework
+        .metrics
         .count(Metric::AttemptsAvoided, &[profile.name.as_str()]);
     info.attempts = info.attempts.saturating_sub(1);
-    let explanation = explanation(&core.context(), &info, &failure);
-    core.explanations.put(info.pod.uid().clone(), explanation);
+    let explanation = explanation(&framework.context(), &info, &failure);
+    explanations.put(info.pod.uid().clone(), explanation);
     info.set_rejected_as_before();
     let pod = info.pod.clone();
-    return_to_queue(core, info);
+    return_to_queue(framework, queue, info);
     // Including the writes that no watch has shown yet, one of which may be the nomination.
-    let pod = core.cache.effective(pod.uid()).cloned().unwrap_or(pod);
-    core.queue
+    let pod = framework.cache.effective(pod.uid()).cloned().unwrap_or(pod);
+    queue
         .nominator_mut()
-        .add(core.cache.cluster(), &pod, &failure.nominating);
+        .add(framework.cache.cluster(), &pod, &failure.nominating);
     failure.into_result()
 }
 
@@ -381,16 +417,20 @@ fn look_up(cache: &Cache, settings: &Settings, pod: &PodRef) -> KnownStatus {
 }
 
 /// Returns the latest version of a pod to the queue, unless it needs no node any more.
-pub(crate) fn return_to_queue(core: &mut Core, mut info: QueuedPodInfo) {
-    let uid = info.pod.uid().clone();
-    let stored = core.cache.stored(&uid);
-    let is_pending = stored.is_some_and(|pod| !pod.is_assigned());
-    let Some(pod) = core.cache.effective(&uid).filter(|_| is_pending) else {
-        core.queue.done(&uid);
+fn return_to_queue(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    mut info: QueuedPodInfo,
+) {
+    let cache = &framework.cache;
+    let uid = info.pod.uid();
+    let is_pending = cache.stored(uid).is_some_and(|pod| !pod.is_assigned());
+    let Some(pod) = cache.effective(uid).filter(|_| is_pending) else {
+        queue.done(uid);
         return;
     };
     info.pod = pod.clone();
-    core.give_back(info);
+    give_back(framework, queue, info);
 }
 
 /// The patch of the pod's status; `None` if the status is already as desired (C-50).

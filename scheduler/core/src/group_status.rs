@@ -5,7 +5,7 @@
 
 use crate::attempt::CycleResult;
 use crate::cache::Cache;
-use crate::core::Core;
+use crate::core::{Calls, Framework};
 use berth_api::groups::{
     COMPOSITE_INITIALLY_SCHEDULED, GroupCondition, GroupStatus, POD_GROUP_INITIALLY_SCHEDULED,
 };
@@ -53,30 +53,28 @@ pub(crate) fn deciding<'s>(
 ///
 /// `scheduler` is the scheduler name of the pods.
 pub(crate) fn write_all(
-    core: &mut Core,
+    framework: &mut Framework,
+    calls: &mut Calls,
     root: &GroupKey,
     scheduler: &Str,
     statuses: &FxHashMap<GroupKey, Status>,
 ) {
-    let groups = core.cache.cluster().groups();
+    let now = framework.clock.now();
+    let groups = framework.cache.cluster().groups();
     let tree = groups.tree(root);
     let decided = tree.into_iter().filter_map(|key| {
         let status = deciding(groups, statuses, &key)?.clone();
         Some((key, status))
     });
     for (key, status) in decided.collect::<Vec<_>>() {
-        let Some(write) = condition_write(
-            core.cache.cluster().groups(),
-            &key,
-            &status,
-            core.clock.now(),
-        ) else {
+        let groups = framework.cache.cluster().groups();
+        let Some(write) = condition_write(groups, &key, &status, now) else {
             continue;
         };
-        core.cache.assume_write(write.clone());
-        core.call(ApiCall::from(write));
+        framework.cache.assume_write(write.clone());
+        calls.make(ApiCall::from(write), now);
         if !status.is_success() {
-            core.publish_group_failure(&key, scheduler, &status.message());
+            framework.publish_group_failure(&key, scheduler, &status.message());
         }
     }
 }

@@ -4,10 +4,10 @@
 //! begins and ends with the decision about it; a status that shows this later changes nothing. A nomination is cleared
 //! in one place, [`end`].
 
-use crate::core::Core;
+use crate::core::{Framework, is_responsible, placement_freed};
 use berth_api::{Pod, Str};
 use berth_framework::plugin::Nominating;
-use berth_queue::Nominator;
+use berth_queue::{Nominator, SchedulingQueue};
 use std::sync::Arc;
 
 /// Removes the nomination of a pod and returns the node. No other pod is notified.
@@ -28,12 +28,17 @@ pub(crate) enum End<'a> {
 }
 
 /// Clears the nomination of `nominee`: the resources are available to pods of the same or a lower priority now.
-pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
+pub(crate) fn end(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    nominee: &Arc<Pod>,
+    why: &End<'_>,
+) {
     let uid = nominee.uid();
     if let End::Placed(node) = why {
-        let nominated_to = core.queue.nominator().node_of(uid);
+        let nominated_to = queue.nominator().node_of(uid);
         let is_used = nominated_to.is_none_or(|nominated| nominated == *node);
-        core.queue.nominator_mut().remove(uid);
+        queue.nominator_mut().remove(uid);
         if is_used {
             return;
         }
@@ -41,35 +46,46 @@ pub(crate) fn end(core: &mut Core, nominee: &Arc<Pod>, why: &End<'_>) {
     let is_seen = matches!(why, End::Seen);
     let (uid, priority) = (uid.clone(), nominee.priority());
     let affected = move |pod: &Pod| pod.priority() <= priority && (is_seen || *pod.uid() != uid);
-    core.placement_freed(nominee, Some(&affected));
+    placement_freed(framework, queue, nominee, Some(&affected));
 }
 
 /// Clears the nomination of a pod to a node that may be missing in its status: after a failed binding, the pod is
 /// nominated before its status is written. Plugins recognise a nominated pod by its status.
-pub(crate) fn end_at(core: &mut Core, pod: &Arc<Pod>, node: &Str, why: &End<'_>) {
+pub(crate) fn end_at(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    pod: &Arc<Pod>,
+    node: &Str,
+    why: &End<'_>,
+) {
     if pod.status.nominated_node_name == *node {
-        return end(core, pod, why);
+        return end(framework, queue, pod, why);
     }
     let mut nominee = Pod::clone(pod);
     nominee.status.nominated_node_name = node.clone();
-    end(core, &Arc::new(nominee), why);
+    end(framework, queue, &Arc::new(nominee), why);
 }
 
 /// A call of ours has changed the status of a pod: its nomination follows the status. A pod without a profile is not
 /// nominated.
-pub(crate) fn follow_write(core: &mut Core, before: &Arc<Pod>, after: &Arc<Pod>) {
+pub(crate) fn follow_write(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    before: &Arc<Pod>,
+    after: &Arc<Pod>,
+) {
     let (old, new) = (
         &before.status.nominated_node_name,
         &after.status.nominated_node_name,
     );
-    if old == new || !core.is_responsible(after) {
+    if old == new || !is_responsible(framework, queue, after) {
         return;
     }
     let nominating = Nominating::Set(new.clone());
-    core.queue
+    queue
         .nominator_mut()
-        .add(core.cache.cluster(), after, &nominating);
+        .add(framework.cache.cluster(), after, &nominating);
     if !old.is_empty() {
-        end(core, before, &End::Written);
+        end(framework, queue, before, &End::Written);
     }
 }

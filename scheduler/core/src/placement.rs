@@ -1,7 +1,7 @@
 //! The placement of a pod on a node, from Reserve to the binding: shared by the scheduling cycle and the binding cycle.
 
 use crate::attempt::{AssumedPod, Attempt};
-use crate::core::{Answered, Core, Hold, PointRun, Ran};
+use crate::core::{Answered, Framework, Hold, PointRun, Ran};
 use crate::failure::AttemptFailure;
 use berth_api::{Pod, Str};
 use berth_evaluator::FitError;
@@ -29,7 +29,7 @@ pub(crate) struct PermitWait {
 
 /// Calls the Reserve plugins, starting with the waiting plugin if the cycle was parked.
 pub(crate) fn run_reserve(
-    core: &mut Core,
+    framework: &mut Framework,
     attempt: &mut Attempt,
     placed: &AssumedPod,
     run: &mut PointRun,
@@ -37,12 +37,12 @@ pub(crate) fn run_reserve(
 ) -> Ran<Status> {
     let profile = attempt.profile.clone();
     run.go(
-        core,
+        framework,
         attempt,
         &profile.reserve,
         reason,
-        |core, attempt, plugin, wake| {
-            core.stage(attempt, |cx, state| {
+        |framework, attempt, plugin, wake| {
+            framework.stage(attempt, |cx, state| {
                 plugin.reserve(cx, state, &placed.pod, &placed.node, wake)
             })
         },
@@ -57,26 +57,37 @@ pub(crate) fn run_reserve(
 /// Reverts a placement: Unreserve of all plugins in reverse order, then the assumption. Returns the pod as it was
 /// counted.
 pub(crate) fn undo_placement(
-    core: &mut Core,
+    framework: &mut Framework,
     attempt: &mut Attempt,
     placed: &AssumedPod,
 ) -> Option<Arc<Pod>> {
     let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(&core.clock, "Unreserve");
+    let mut run = PointRun::begin(&framework.clock, "Unreserve");
     for member in profile.reserve.iter().rev() {
-        run.ask(core, attempt, &member.name, None, |core, attempt, _| {
-            core.stage(attempt, |cx, state| {
-                let (pod, node) = (&placed.pod, &placed.node);
-                member.plugin.unreserve(cx, state, pod, node);
-            });
-        });
+        run.ask(
+            framework,
+            attempt,
+            &member.name,
+            None,
+            |framework, attempt, _| {
+                framework.stage(attempt, |cx, state| {
+                    let (pod, node) = (&placed.pod, &placed.node);
+                    member.plugin.unreserve(cx, state, pod, node);
+                });
+            },
+        );
     }
-    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
-    match core.cache.forget(placed.pod.pod.uid(), &placed.node) {
+    run.end(
+        &framework.clock,
+        &mut framework.metrics,
+        attempt,
+        Code::Success,
+    );
+    match framework.cache.forget(placed.pod.pod.uid(), &placed.node) {
         Ok(pod) => pod,
         Err(error) => {
             // The pod has been bound since it was assumed: by another scheduler, or by this one with a lost answer.
-            let stored = core.cache.stored(placed.pod.pod.uid());
+            let stored = framework.cache.stored(placed.pod.pod.uid());
             let line = if stored.is_some_and(|pod| pod.is_assigned()) {
                 LogLine::info("ForgetPod failed")
             } else {
@@ -85,7 +96,10 @@ pub(crate) fn undo_placement(
             let line = line
                 .with("pod", &*placed.pod.pod)
                 .with("node", &placed.node);
-            core.outbound.log.push(line.with("err", error.to_string()));
+            framework
+                .outbound
+                .log
+                .push(line.with("err", error.to_string()));
             None
         }
     }

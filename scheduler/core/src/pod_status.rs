@@ -11,7 +11,7 @@
 //!   answer to its binding may write the failure after the API has bound the pod.
 
 use crate::cache::Cache;
-use crate::core::{Calls, Core, event_note};
+use crate::core::{Calls, Core, Framework, event_note, is_responsible};
 use crate::nominations;
 use crate::preemptions;
 use berth_api::{Duration, Pod, Str, Time};
@@ -228,29 +228,42 @@ pub(crate) fn correct_status(calls: &mut Calls, pod: &Arc<Pod>, now: Time) {
 
 /// Shows the pod from now on with the changes of our calls.
 pub(crate) fn show_writes(core: &mut Core, uid: &str) {
-    if let Some((before, after)) = core.show_writes(uid) {
-        let stays = before.is_terminating() && !after.is_terminating();
-        if stays {
-            preemptions::victim_stays(core, uid);
-        }
-        if !after.is_assigned() {
-            nominations::follow_write(core, &before, &after);
-            eviction_failed(core, &before, &after);
-        } else if stays {
-            preemptions::wake_nominees(core, &before);
-        }
+    let Some((before, after)) = core.show_writes(uid) else {
+        return;
+    };
+    let Core {
+        framework,
+        queue,
+        preemptions,
+        ..
+    } = core;
+    let stays = before.is_terminating() && !after.is_terminating();
+    if stays {
+        preemptions::victim_stays(framework, queue, preemptions, uid);
+    }
+    if !after.is_assigned() {
+        nominations::follow_write(framework, queue, &before, &after);
+        eviction_failed(framework, queue, &before, &after);
+    } else if stays {
+        preemptions::wake_nominees(framework, queue, &before);
     }
 }
 
 /// The eviction of a pod without a node has failed. The pod is queued again if it was dropped as terminating.
-fn eviction_failed(core: &mut Core, before: &Pod, after: &Arc<Pod>) {
+fn eviction_failed(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    before: &Pod,
+    after: &Arc<Pod>,
+) {
     let uid = after.uid();
-    if !before.is_terminating() || after.is_terminating() || !core.is_responsible(after) {
+    let failed = before.is_terminating() && !after.is_terminating();
+    if !failed || !is_responsible(framework, queue, after) {
         return;
     }
-    let is_queued = core.queue.get(after.namespace(), after.name()).is_some();
-    let is_held = core.queue.in_flight().contains(uid) || core.unbound.contains(uid);
+    let is_queued = queue.get(after.namespace(), after.name()).is_some();
+    let is_held = queue.in_flight().contains(uid) || framework.unbound.contains(uid);
     if !is_queued && !is_held {
-        core.enqueue(after.clone());
+        queue.add(&framework.context(), after.clone());
     }
 }

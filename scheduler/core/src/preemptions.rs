@@ -6,23 +6,18 @@
 //! event about a victim is published after its eviction.
 
 use crate::cache::Cache;
-use crate::core::{Core, OpenPreemption, OpenPreemptions, Outbound, Settings};
+use crate::core::{
+    Calls, Core, Framework, OpenPreemption, OpenPreemptions, Outbound, Settings, is_responsible,
+};
 use berth_api::{Pod, Str};
 use berth_dispatcher::Finished;
 use berth_framework::call::{PodEvent, PodRef};
 use berth_framework::stage::{Eviction, Preemption};
 use berth_framework::{Cluster, Feature};
-use berth_queue::{Nominator, QueuedIn};
+use berth_queue::{Nominator, QueuedIn, SchedulingQueue};
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
-
-/// Starts the preemptions that plugins have requested.
-pub(crate) fn start_preemptions(core: &mut Core) {
-    for (preemption, reporter) in core.requests.take_preemptions() {
-        start(core, preemption, reporter);
-    }
-}
 
 /// Begins with a preemption.
 pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
@@ -33,7 +28,8 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         mut victims,
     } = preemption;
     let id = core.preemptions.next_id();
-    core.outbound
+    core.framework
+        .outbound
         .log
         .v(2, "Start the preemption asynchronously", |line| {
             let line = line.with("preemptor", &preemptor);
@@ -41,36 +37,49 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
         });
     // The last victim is evicted after all others, so that the event of its deletion wakes the preemptor.
     let last = victims.pop();
-    core.cache.begins_to_preempt(&preemptor.uid);
+    core.framework.cache.begins_to_preempt(&preemptor.uid);
     let mut running = OpenPreemption {
         preemptor,
         kind,
         plugin,
         reporter,
-        began: core.clock.now(),
+        began: core.framework.clock.now(),
         pending: 0,
         last,
         has_failed: false,
     };
     for victim in victims {
-        evict(core, id, &mut running, victim);
+        let Core {
+            framework,
+            calls,
+            preemptions,
+            ..
+        } = &mut *core;
+        evict(framework, calls, preemptions, (id, &mut running), victim);
     }
     go_on(core, id, running, None);
 }
 
 /// Evicts a victim. Returns whether this requires a call.
-fn evict(core: &mut Core, id: u64, running: &mut OpenPreemption, victim: Eviction) -> bool {
+fn evict(
+    framework: &mut Framework,
+    calls: &mut Calls,
+    preemptions: &mut OpenPreemptions,
+    (id, running): (u64, &mut OpenPreemption),
+    victim: Eviction,
+) -> bool {
     let uid = &victim.event.regarding.uid;
     // Another scheduler may have bound it during its preparation. In this case it has to be evicted through the API.
-    let is_bound = core.cache.stored(uid).is_some_and(|pod| pod.is_assigned());
-    if !is_bound && core.unbound.preempt(uid, &running.plugin) {
+    let stored = framework.cache.stored(uid);
+    let is_bound = stored.is_some_and(|pod| pod.is_assigned());
+    if !is_bound && framework.unbound.preempt(uid, &running.plugin) {
         let mut event = victim.event;
         event.note += Eviction::IN_MEMORY;
-        preempted(&mut core.outbound, running, event);
+        preempted(&mut framework.outbound, running, event);
         return false;
     }
-    let call = core.call(victim.call());
-    core.preemptions.note_call(call, id, victim.event);
+    let call = calls.make(victim.call(), framework.clock.now());
+    preemptions.note_call(call, id, victim.event);
     running.pending += 1;
     true
 }
@@ -88,11 +97,18 @@ fn preempted(outbound: &mut Outbound, running: &OpenPreemption, event: PodEvent)
 
 /// The next step of a preemption. `evicted` is the victim that the API server has just evicted.
 fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<Str>) {
+    let Core {
+        framework,
+        queue,
+        calls,
+        preemptions,
+        ..
+    } = core;
     // A preemptor that was deleted or bound, or whose profile was removed, needs no preemption.
-    let stored = core.cache.stored(&running.preemptor.uid);
+    let stored = framework.cache.stored(&running.preemptor.uid);
     let is_wanted = stored.is_some_and(|pod| {
-        let waits = !pod.is_assigned() && core.is_responsible(pod);
-        waits || core.settings.makes_room_for_resize(pod)
+        let waits = !pod.is_assigned() && is_responsible(framework, queue, pod);
+        waits || framework.settings.makes_room_for_resize(pod)
     });
     if running.pending == 0
         && !running.has_failed
@@ -100,14 +116,14 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<
         && let Some(last) = running.last.take()
     {
         let uid = last.event.regarding.uid.clone();
-        if evict(core, id, &mut running, last) {
-            core.preemptions.note_last(uid, id);
+        if evict(framework, calls, preemptions, (id, &mut running), last) {
+            preemptions.note_last(uid, id);
         }
     }
     if running.pending > 0 {
-        core.preemptions.keep(id, running);
+        preemptions.keep(id, running);
     } else {
-        preemption_ended(core, running, evicted);
+        preemption_ended(framework, queue, preemptions, running, evicted);
     }
 }
 
@@ -124,14 +140,14 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
     let evicted = finished.result.is_ok();
     let evicted = evicted.then(|| event.regarding.uid.clone());
     match &finished.result {
-        Ok(_) => preempted(&mut core.outbound, &running, event),
+        Ok(_) => preempted(&mut core.framework.outbound, &running, event),
         Err(_) if finished.is_done() => {}
         Err(error) => {
             let line = LogLine::error("Failed to preempt pod")
                 .with("preemptor", &running.preemptor)
                 .with("victim", &event.regarding)
                 .with("err", error.to_string());
-            core.outbound.log.push(line);
+            core.framework.outbound.log.push(line);
             running.has_failed = true;
         }
     }
@@ -140,26 +156,36 @@ pub(crate) fn eviction_ended(core: &mut Core, finished: &Finished) {
 
 /// The evictions of a preemption have ended; `evicted` is the last victim. If an eviction has failed, an event for the
 /// preemptor may never happen, so it is retried.
-fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<Str>) {
+fn preemption_ended(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    preemptions: &mut OpenPreemptions,
+    running: OpenPreemption,
+    evicted: Option<Str>,
+) {
     let result = if running.has_failed {
         "error"
     } else {
         "success"
     };
-    core.outbound
+    framework
+        .outbound
         .log
         .v(2, "Async Preemption finished completely", |line| {
             line.with("preemptor", &running.preemptor)
                 .with("result", result)
         });
-    let seconds = core.clock.now().since(running.began).as_secs_f64();
-    core.metrics
+    let seconds = framework.clock.now().since(running.began).as_secs_f64();
+    framework
+        .metrics
         .observe(Metric::PreemptionGoroutinesDuration, &[result], seconds);
-    core.metrics
+    framework
+        .metrics
         .count(Metric::PreemptionGoroutinesExecutions, &[result]);
-    if core.settings.is_on(Feature::GenericWorkload) {
+    if framework.settings.is_on(Feature::GenericWorkload) {
         let metric = Metric::PreemptionExecutionDuration;
-        core.metrics
+        framework
+            .metrics
             .observe(metric, &[running.kind, result], seconds);
     }
     let OpenPreemption {
@@ -170,16 +196,14 @@ fn preemption_ended(core: &mut Core, running: OpenPreemption, evicted: Option<St
     } = running;
     // PreEnqueue admits the pod when its last preemption has ended. The answer of the API server can arrive before the
     // watch shows the victim's deletion: an attempt in between would fail, with an event and a status.
-    if !core.preemptions.is_preempting(&preemptor.uid) {
-        match evicted.filter(|victim| !has_failed && is_unseen(&core.cache, victim)) {
-            Some(victim) => core
-                .preemptions
-                .await_seen(victim, preemptor.clone(), plugin),
-            None => admit(core, &preemptor, &plugin),
+    if !preemptions.is_preempting(&preemptor.uid) {
+        match evicted.filter(|victim| !has_failed && is_unseen(&framework.cache, victim)) {
+            Some(victim) => preemptions.await_seen(victim, preemptor.clone(), plugin),
+            None => admit(framework, queue, &preemptor, &plugin),
         }
     }
-    if has_failed && let Some(pod) = core.cache.effective(&preemptor.uid).cloned() {
-        core.activate(&[pod]);
+    if has_failed && let Some(pod) = framework.cache.effective(&preemptor.uid).cloned() {
+        queue.activate(&framework.context(), &[pod]);
     }
 }
 
@@ -205,31 +229,41 @@ pub(crate) fn seen_terminating(
 }
 
 /// The API does not show the eviction of a victim: preemptors that waited for it may be tried again.
-pub(crate) fn victim_stays(core: &mut Core, uid: &str) {
-    for (preemptor, plugin) in core.preemptions.take_seen(uid) {
-        admit(core, &preemptor, &plugin);
+pub(crate) fn victim_stays(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    preemptions: &mut OpenPreemptions,
+    uid: &str,
+) {
+    for (preemptor, plugin) in preemptions.take_seen(uid) {
+        admit(framework, queue, &preemptor, &plugin);
     }
 }
 
 /// Admits the preemptor to the queue again. It is activated if its PreEnqueue plugin has rejected it, because an event
 /// had already woken it, and if it is unschedulable and no deletion of a victim will wake it. Deletions of its victims
 /// do not wake it while it is preempting.
-pub(crate) fn admit(core: &mut Core, preemptor: &PodRef, plugin: &Str) {
-    core.cache.ends_to_preempt(&preemptor.uid);
-    let Some(pod) = core.cache.effective(&preemptor.uid).cloned() else {
+pub(crate) fn admit(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    preemptor: &PodRef,
+    plugin: &Str,
+) {
+    framework.cache.ends_to_preempt(&preemptor.uid);
+    let Some(pod) = framework.cache.effective(&preemptor.uid).cloned() else {
         return;
     };
-    let queued = core.queue.get(&preemptor.namespace, &preemptor.name);
+    let queued = queue.get(&preemptor.namespace, &preemptor.name);
     let is_due = queued.is_some_and(|(place, info)| match place {
         QueuedIn::Gated => info.gating_plugin() == Some(plugin),
         QueuedIn::Unschedulable => {
-            let (cluster, nominator) = (core.cache.cluster(), core.queue.nominator());
-            !awaits_victims(&core.settings, cluster, nominator, &pod)
+            let (cluster, nominator) = (framework.cache.cluster(), queue.nominator());
+            !awaits_victims(&framework.settings, cluster, nominator, &pod)
         }
         _ => false,
     });
     if is_due {
-        core.activate(&[pod]);
+        queue.activate(&framework.context(), &[pod]);
     }
 }
 
@@ -262,26 +296,23 @@ fn awaits_victims(
 /// A victim is deleted, or its eviction has failed: pods of higher priority that are nominated to its node are retried.
 /// The plugins that rejected such a pod may not register for the victim's deletion, so no event would wake it, and its
 /// nomination would keep other pods from the node (P-5, P-20).
-pub(crate) fn wake_nominees(core: &mut Core, victim: &Pod) {
-    let nominees = core
-        .queue
-        .nominator()
-        .pods_on(&victim.spec.node_name)
-        .iter();
+pub(crate) fn wake_nominees(framework: &Framework, queue: &mut SchedulingQueue, victim: &Pod) {
+    let cache = &framework.cache;
+    let nominees = queue.nominator().pods_on(&victim.spec.node_name).iter();
     let waiting = nominees.filter(|info| {
         let pod = &info.pod;
-        let queued = core.queue.get(pod.namespace(), pod.name());
+        let queued = queue.get(pod.namespace(), pod.name());
         let waits = match queued {
             Some((place, _)) => place == QueuedIn::Unschedulable,
-            None => core.queue.in_flight().contains(pod.uid()),
+            None => queue.in_flight().contains(pod.uid()),
         };
-        let preempts = core.cache.cluster().preempting.contains(pod.uid());
+        let preempts = cache.cluster().preempting.contains(pod.uid());
         waits && !preempts && pod.priority() > victim.priority()
     });
     let pods: Vec<Arc<Pod>> = waiting
-        .filter_map(|info| core.cache.effective(info.pod.uid()).cloned())
+        .filter_map(|info| cache.effective(info.pod.uid()).cloned())
         .collect();
     if !pods.is_empty() {
-        core.activate(&pods);
+        queue.activate(&framework.context(), &pods);
     }
 }

@@ -4,66 +4,99 @@
 //! The quotas themselves are part of the cluster and follow its pods ([`Quotas`](berth_framework::cluster::Quotas)).
 //! Their changes are handled after each step.
 
-use crate::core::Core;
+use crate::core::{Calls, Framework, QuotaStatuses, recheck};
 use berth_api::{Kind, Pod, Str};
 use berth_framework::call::{EventKind, PodEvent, PodRef, RelatedObject};
 use berth_framework::cluster::{DEFERRED_QUOTA, DEFERRED_QUOTA_KIND, Quotas, RemovedQuota};
+use berth_framework::event::Change;
 use berth_framework::{ActionType, ApiCall, ClusterEvent, EventResource};
+use berth_queue::SchedulingQueue;
 use berth_telemetry::metrics::{Metric, Metrics};
 
 /// Handles the changes of quotas. Returns whether there were any.
-pub(crate) fn follow_quotas(core: &mut Core) -> bool {
-    if core.cache.cluster().quotas().changes().is_empty() {
+pub(crate) fn follow_quotas(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    statuses: &mut QuotaStatuses,
+) -> bool {
+    if framework.cache.cluster().quotas().changes().is_empty() {
         return false;
     }
-    if !core.cache.cluster().quotas().changes().admitted.is_empty() {
+    if !framework
+        .cache
+        .cluster()
+        .quotas()
+        .changes()
+        .admitted
+        .is_empty()
+    {
         let resource = EventResource::of_kind(Kind::Custom(DEFERRED_QUOTA));
         let event = ClusterEvent {
             custom_label: Some("DeferredQuotaRoom"),
             ..ClusterEvent::new(resource, ActionType::UPDATE)
         };
         // The plugin that receives the event reads the admitted pods, so the changes are taken after the event.
-        core.move_all(&event, None, None, None);
+        queue.move_all(
+            &framework.context(),
+            &event,
+            Change {
+                old: None,
+                new: None,
+            },
+            None,
+        );
     }
-    let changes = core.cache.cluster_mut().quotas_mut().take_changes();
+    let changes = framework.cache.cluster_mut().quotas_mut().take_changes();
     for wait in &changes.waits {
-        core.metrics
+        framework
+            .metrics
             .observe(Metric::DeferredQuotaWaitDuration, &[], wait.as_secs_f64());
     }
     for uid in &changes.withdrawn {
-        core.recheck(uid);
+        recheck(framework, queue, uid);
     }
-    let now = core.clock.now();
-    core.quota_statuses.removed(changes.removed, now);
+    let now = framework.clock.now();
+    statuses.removed(changes.removed, now);
     for id in &changes.quotas {
-        if core.cache.cluster().quotas().get(&id.0, &id.1).is_some() {
-            core.quota_statuses.changed(id, now);
+        if framework
+            .cache
+            .cluster()
+            .quotas()
+            .get(&id.0, &id.1)
+            .is_some()
+        {
+            statuses.changed(id, now);
         } else {
-            core.quota_statuses.forget(id);
+            statuses.forget(id);
         }
     }
     true
 }
 
 /// Writes the due statuses that differ from the quotas.
-pub(crate) fn write_statuses(core: &mut Core) {
-    let now = core.clock.now();
-    for removed in core.quota_statuses.take_removed(now) {
-        if let Some(pod) = core.cache.stored(&removed.first) {
+pub(crate) fn write_statuses(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    calls: &mut Calls,
+    statuses: &mut QuotaStatuses,
+) {
+    let now = framework.clock.now();
+    for removed in statuses.take_removed(now) {
+        if let Some(pod) = framework.cache.stored(&removed.first) {
             let event = removal_event(&removed, pod);
-            core.outbound.publish(event, &pod.spec.scheduler_name);
+            framework.outbound.publish(event, &pod.spec.scheduler_name);
         }
     }
-    while let Some(id) = core.quota_statuses.take_due(now) {
-        let quotas = core.cache.cluster().quotas();
-        let write = core.quota_statuses.write(quotas, &id, now);
-        let heads = core.quota_statuses.heads(quotas, &id, now);
+    while let Some(id) = statuses.take_due(now) {
+        let quotas = framework.cache.cluster().quotas();
+        let write = statuses.write(quotas, &id, now);
+        let heads = statuses.heads(quotas, &id, now);
         if let Some(write) = write {
-            core.call(ApiCall::from(write));
+            calls.make(ApiCall::from(write), now);
         }
         // Their conditions state the current obstacle.
         for uid in heads {
-            core.recheck(&uid);
+            recheck(framework, queue, &uid);
         }
     }
 }

@@ -5,34 +5,43 @@
 //! the beginning of each step.
 
 use crate::cache::Cache;
-use crate::core::Core;
+use crate::core::{Explanations, Framework};
 use berth_api::{Node, Pod};
 use berth_framework::ClusterEvent;
 use berth_framework::PodInfo;
 use berth_framework::cluster::{rejection_label, rejection_of};
+use berth_framework::event::Change;
+use berth_queue::SchedulingQueue;
 use berth_telemetry::metrics::Metric;
 use std::sync::Arc;
 
 /// A pod has ended or was deleted. `last` is its last state. A kubelet has rejected it, or it leaves room on its node.
-pub(crate) fn pod_gone(core: &mut Core, stored: &Pod, last: &Arc<Pod>) {
+pub(crate) fn pod_gone(
+    framework: &mut Framework,
+    explanations: &mut Explanations,
+    stored: &Pod,
+    last: &Arc<Pod>,
+) {
     let Some(reason) = rejection_of(last) else {
         if !last.is_terminating() {
-            let now = core.clock.now();
-            core.explanations.run_times.ended(stored, now);
+            let now = framework.clock.now();
+            explanations.run_times.ended(stored, now);
         }
         if stored.is_assigned() {
-            let rejections = core.cache.cluster_mut().rejections_mut();
+            let rejections = framework.cache.cluster_mut().rejections_mut();
             rejections.node_changed(&stored.spec.node_name);
         }
         return;
     };
-    let now = core.clock.now();
-    let cluster = core.cache.cluster_mut();
+    let now = framework.clock.now();
+    let cluster = framework.cache.cluster_mut();
     let info = PodInfo::counting(last.clone(), cluster.footprint);
     let node = &last.spec.node_name;
     if cluster.rejections_mut().remember(&info, node, reason, now) {
         let label = rejection_label(reason);
-        core.metrics.add(Metric::RejectedByKubelet, &[label], 1.0);
+        framework
+            .metrics
+            .add(Metric::RejectedByKubelet, &[label], 1.0);
     }
 }
 
@@ -47,10 +56,19 @@ pub(crate) fn node_changed(cache: &mut Cache, old: &Node, new: &Node) {
 }
 
 /// Wakes pods if the exclusion of a node has ended. Returns whether one has.
-pub(crate) fn follow_rejections(core: &mut Core) -> bool {
-    let is_free = core.cache.cluster_mut().rejections_mut().take_freed();
+pub(crate) fn follow_rejections(framework: &mut Framework, queue: &mut SchedulingQueue) -> bool {
+    let is_free = framework.cache.cluster_mut().rejections_mut().take_freed();
     if is_free {
-        core.move_all(&ClusterEvent::REJECTIONS_OVER, None, None, None);
+        let (cx, event) = (framework.context(), ClusterEvent::REJECTIONS_OVER);
+        queue.move_all(
+            &cx,
+            &event,
+            Change {
+                old: None,
+                new: None,
+            },
+            None,
+        );
     }
     is_free
 }

@@ -12,6 +12,7 @@ mod inspect;
 mod judge;
 mod metrics;
 mod observe;
+mod options;
 mod reconfigure;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ mod tests;
 pub use changes::ClusterChange;
 pub use judge::PodVerdict;
 pub use observe::{ObservedInput, Observer};
+pub use options::SchedulerOptions;
 pub use reconfigure::{NotReconfigured, Reconfiguration, Reconfigured};
 
 use crate::attempt::CycleResult;
@@ -33,9 +35,9 @@ use crate::group_status;
 use crate::pod_status::{offer_statuses, show_writes, take_pre_enqueue_reports};
 use crate::quota_waits::{follow_quotas, write_statuses};
 use crate::rejections::follow_rejections;
-use berth_api::{Duration, Time};
+use berth_api::Time;
 use berth_dispatcher::{Dispatcher, DispatcherOptions};
-use berth_evaluator::{AnswerCache, EvaluatorKind};
+use berth_evaluator::AnswerCache;
 use berth_framework::call::{CallError, CallId, CallResult, PodRef, Response};
 use berth_framework::cluster::GroupKey;
 use berth_framework::extender::Extenders;
@@ -43,9 +45,8 @@ use berth_framework::job::{JobId, JobResult};
 use berth_framework::registry::Registry;
 use berth_framework::stage::{Wait, WakeReason};
 use berth_framework::{Feature, FeatureGates};
-use berth_profile::{Profile, ProfileError, ProfileErrors, ProfileSpec, Profiles};
+use berth_profile::{Profile, ProfileError, ProfileErrors, Profiles};
 use berth_queue::{ProfileHooks, QueueConfig, SchedulingQueue};
-use berth_telemetry::{NoStopwatch, Stopwatch};
 use changes::Intake;
 use std::fmt;
 
@@ -90,61 +91,6 @@ impl ScheduleOutcome {
     /// Returns whether a pod or a group was tried, so that there may be another one.
     pub fn is_attempt(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Group { .. })
-    }
-}
-
-/// The options of a scheduler.
-pub struct SchedulerOptions {
-    /// The profiles; at least one.
-    pub profiles: Vec<ProfileSpec>,
-    /// The feature gates.
-    pub features: FeatureGates,
-    /// The seed of all random decisions.
-    pub seed: u64,
-    /// The default for profiles without a value; see [`ProfileSpec::percentage_of_nodes_to_score`].
-    pub percentage_of_nodes_to_score: Option<i32>,
-    /// The backoff after the first failure (`podInitialBackoffSeconds`).
-    pub pod_initial_backoff: Duration,
-    /// The longest backoff (`podMaxBackoffSeconds`).
-    pub pod_max_backoff: Duration,
-    /// The time for which a pod waits for an event before it is retried without one.
-    pub pod_max_in_unschedulable_pods_duration: Duration,
-    /// The evaluator that decides.
-    pub evaluator: EvaluatorKind,
-    /// The dispatcher.
-    pub dispatcher: DispatcherOptions,
-    /// The extenders.
-    pub extenders: Extenders,
-    /// Measures durations, for metrics only.
-    pub stopwatch: Box<dyn Stopwatch>,
-}
-
-impl Default for SchedulerOptions {
-    fn default() -> Self {
-        let queue = QueueConfig::default();
-        Self {
-            profiles: vec![ProfileSpec::default()],
-            features: FeatureGates::default(),
-            seed: 0,
-            percentage_of_nodes_to_score: None,
-            pod_initial_backoff: queue.pod_initial_backoff,
-            pod_max_backoff: queue.pod_max_backoff,
-            pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
-            evaluator: EvaluatorKind::default(),
-            dispatcher: DispatcherOptions::default(),
-            extenders: Extenders::default(),
-            stopwatch: Box::new(NoStopwatch),
-        }
-    }
-}
-
-impl fmt::Debug for SchedulerOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SchedulerOptions")
-            .field("profiles", &self.profiles)
-            .field("features", &self.features)
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
     }
 }
 
@@ -229,7 +175,7 @@ impl Scheduler {
     /// Applies a change of the cluster.
     pub fn apply(&mut self, change: ClusterChange, now: Time) {
         self.observed(now, ObservedInput::Apply(&change));
-        self.core.begin_step(now);
+        self.core.framework.begin_step(now);
         let intake = &mut Intake {
             core: &mut self.core,
             cycle: &self.cycle,
@@ -250,7 +196,7 @@ impl Scheduler {
     ) {
         let result: CallResult = result.map(Into::into);
         self.observed(now, ObservedInput::Complete(call, &result));
-        self.core.begin_step(now);
+        self.core.framework.begin_step(now);
         self.core.calls.dispatcher_mut().complete(call, result, now);
         self.settle();
     }
@@ -258,7 +204,7 @@ impl Scheduler {
     /// A job of [`Outputs::jobs`] has ended. Unknown ids are ignored.
     pub fn job_done(&mut self, job: JobId, result: JobResult, now: Time) {
         self.observed(now, ObservedInput::JobDone(job, &result));
-        self.core.begin_step(now);
+        self.core.framework.begin_step(now);
         self.core.waits.job_ended(job, result);
         self.settle();
     }
@@ -270,8 +216,8 @@ impl Scheduler {
     }
 
     fn tick_unobserved(&mut self, now: Time) {
-        self.core.begin_step(now);
-        let now = self.core.clock.now();
+        self.core.framework.begin_step(now);
+        let now = self.core.framework.clock.now();
         loop {
             self.core.waits.time_passed(now);
             if !self.resume_woken() {
@@ -284,8 +230,13 @@ impl Scheduler {
             show_writes(&mut self.core, &uid);
         }
         let core = &mut self.core;
-        offer_statuses(&mut core.calls, &core.cache, &core.queue, now);
-        write_statuses(&mut self.core);
+        offer_statuses(&mut core.calls, &core.framework.cache, &core.queue, now);
+        write_statuses(
+            &mut core.framework,
+            &mut core.queue,
+            &mut core.calls,
+            &mut core.quota_statuses,
+        );
         self.settle();
     }
 
@@ -320,7 +271,7 @@ impl Scheduler {
     /// The outputs since the last call.
     pub fn take_outputs(&mut self, now: Time) -> Outputs {
         self.observed(now, ObservedInput::TakeOutputs);
-        self.core.clock.set(now);
+        self.core.framework.clock.set(now);
         let mut outputs = self.new_outputs(now);
         // Unnecessary calls have ended without being sent. Their results can cause more outputs.
         while self.core.calls.dispatcher().has_finished() {
@@ -340,7 +291,7 @@ impl Scheduler {
             self.core.queue.next_wake(now),
             self.core.calls.dispatcher().next_wake(),
             self.core.quota_statuses.next_due(),
-            self.core.cache.cluster().rejections().next_end(),
+            self.core.framework.cache.cluster().rejections().next_end(),
         ];
         times.into_iter().flatten().min().map(|time| time.max(now))
     }
@@ -360,7 +311,7 @@ impl Scheduler {
 
     /// The view of the cluster.
     pub fn cache(&self) -> &Cache {
-        &self.core.cache
+        &self.core.framework.cache
     }
 
     /// The pods that wait.
@@ -380,12 +331,12 @@ impl Scheduler {
 
     /// The profiles.
     pub fn profiles(&self) -> &Profiles {
-        &self.core.settings.profiles
+        &self.core.framework.settings.profiles
     }
 
     /// The feature gates.
     pub fn features(&self) -> &FeatureGates {
-        &self.core.settings.features
+        &self.core.framework.settings.features
     }
 
     /// The number of pods that have been placed and are not bound yet.
@@ -401,12 +352,12 @@ impl Scheduler {
     /// From now on, the log contains information up to this level, as klog's. The initial level is 0.
     pub fn set_log_verbosity(&mut self, verbosity: u8) {
         self.core.queue.log_mut().set_verbosity(verbosity);
-        self.core.outbound.log.set_verbosity(verbosity);
+        self.core.framework.outbound.log.set_verbosity(verbosity);
     }
 
     /// From now on, the outputs contain a trace of each attempt that has ended.
     pub fn trace_attempts(&mut self) {
-        self.core.outbound.trace_attempts();
+        self.core.framework.outbound.trace_attempts();
     }
 
     /// Checks the consistency of the core. Walks everything: for tests and the simulator.
@@ -415,13 +366,13 @@ impl Scheduler {
     /// The first inconsistency.
     pub fn check(&self) -> Result<(), String> {
         let core = &self.core;
-        core.cache.check()?;
+        core.framework.cache.check()?;
         core.queue.check()?;
         core.preemptions.check()?;
-        self.bindings.check(&core.unbound)?;
+        self.bindings.check(&core.framework.unbound)?;
         for pod in core.queue.in_flight().pods() {
             let uid = pod.uid();
-            let is_held = self.cycle.is_about(uid) || core.unbound.contains(uid);
+            let is_held = self.cycle.is_about(uid) || core.framework.unbound.contains(uid);
             if !is_held {
                 return Err(format!("{} is in flight and no stage has it", pod.key()));
             }
@@ -433,13 +384,13 @@ impl Scheduler {
 
     fn observed(&mut self, now: Time, input: ObservedInput<'_>) {
         if let Some(observer) = &mut self.observer {
-            observer.input(now, input, &self.core.cache);
+            observer.input(now, input, &self.core.framework.cache);
         }
     }
 
     fn new_outputs(&mut self, now: Time) -> Outputs {
         let calls = self.core.calls.dispatcher_mut().next_calls(now);
-        self.core.outbound.take(calls)
+        self.core.framework.outbound.take(calls)
     }
 
     /// Pops the next pod and runs its cycle.
@@ -447,7 +398,7 @@ impl Scheduler {
         if let Some(wait) = self.cycle.waits_for() {
             return ScheduleOutcome::Parked(wait.clone());
         }
-        let now = self.core.clock.now();
+        let now = self.core.framework.clock.now();
         let popped = if self.is_saturated() {
             // A popped pod is in flight and collects events, while waiting in the queue costs nothing.
             None
@@ -501,18 +452,21 @@ impl Scheduler {
             ..
         } = self;
         let pod = observer.is_some().then(|| cycle.parked_pod()).flatten();
+        let (framework, waits) = (&mut core.framework, &mut core.waits);
         let step = match waiter {
             Waiter::Cycle => cycle.resume(core, reason),
             Waiter::Prioritizer(at) => cycle.resume_prioritizer(core, at, reason),
             Waiter::PermitTimeout(uid) => {
-                let now = core.clock.now();
-                return bindings.permit_timeout(&mut core.waits, &mut core.unbound, &uid, now);
+                let now = framework.clock.now();
+                return bindings.permit_timeout(waits, &mut framework.unbound, &uid, now);
             }
             Waiter::Permit { binding, at } => {
-                return bindings.resume_permit(core, binding, at, reason);
+                bindings.resume_permit(framework, waits, binding, at, reason);
+                return core.make_requested_calls();
             }
             Waiter::PreBind { binding, at } => {
-                return bindings.resume_pre_bind(core, binding, at, reason);
+                let end = bindings.resume_pre_bind(framework, waits, binding, at, reason);
+                return bindings.apply(core, binding, end);
             }
             Waiter::Bind(binding) => return bindings.resume_bind(core, binding, reason),
             Waiter::BrokenGroup(key) => return broken_groups::time_is_over(core, &key),
@@ -531,11 +485,17 @@ impl Scheduler {
     fn settle(&mut self) {
         loop {
             note_requests(&mut self.core);
-            let mut any = follow_quotas(&mut self.core);
-            any |= follow_rejections(&mut self.core);
             let core = &mut self.core;
-            let now = core.clock.now();
-            any |= take_pre_enqueue_reports(&mut core.queue, &mut core.calls, &core.cache, now);
+            let (framework, queue) = (&mut core.framework, &mut core.queue);
+            let mut any = follow_quotas(framework, queue, &mut core.quota_statuses);
+            any |= follow_rejections(framework, queue);
+            let now = core.framework.clock.now();
+            any |= take_pre_enqueue_reports(
+                &mut core.queue,
+                &mut core.calls,
+                &core.framework.cache,
+                now,
+            );
             any |= self.resume_woken();
             for finished in self.core.calls.dispatcher_mut().take_finished() {
                 any = true;
@@ -549,7 +509,11 @@ impl Scheduler {
                 break;
             }
         }
-        self.core.outbound.log.append(self.core.queue.log_mut());
+        self.core
+            .framework
+            .outbound
+            .log
+            .append(self.core.queue.log_mut());
     }
 }
 

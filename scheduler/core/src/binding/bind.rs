@@ -3,8 +3,8 @@
 //! The number of concurrent bindings by extenders is limited. The others wait for their turn, so that the timeout of
 //! each request begins when it is sent. While bindings wait, no further pod is tried.
 
-use super::{BindingStage, Bindings};
-use crate::core::{Answered, Core, PointRun, Ran, Waiter};
+use super::{BindingEnd, BindingStage, Bindings};
+use crate::core::{Answered, Core, Framework, PointRun, Ran, Waiter, Waits};
 use crate::placement::stage_failure;
 use berth_framework::job;
 use berth_framework::stage::{Step, Wait, WaitOn, WakeReason};
@@ -40,75 +40,84 @@ impl Binders {
 }
 
 impl Bindings {
-    /// The pod is prepared and ready to be bound.
-    pub(super) fn start_bind(&mut self, core: &mut Core, id: u64) {
-        self.bind_by_extender(core, id, 0);
-    }
-
     // --- extenders -----------------------------------------------------------------------------------------
 
     /// Starts the first binding extender from `from` on that is interested in the pod. If there is none, the Bind
     /// plugins bind the pod.
-    fn bind_by_extender(&mut self, core: &mut Core, id: u64, from: usize) {
+    pub(super) fn bind_by_extender(
+        &mut self,
+        framework: &mut Framework,
+        waits: &mut Waits,
+        id: u64,
+        from: usize,
+    ) -> BindingEnd {
         let Some(binding) = self.by_id.get_mut(&id) else {
-            return;
+            return BindingEnd::Open;
         };
         let extenders = binding.attempt.extenders.clone();
         let pod = &binding.attempt.pod.pod;
         let Some((at, extender)) = extenders.next(from, pod, |spec| spec.binds) else {
-            binding.stage = BindingStage::Bind(PointRun::begin(&core.clock, Point::Bind.as_str()));
-            self.run_bind(core, id, None);
-            return;
+            let run = PointRun::begin(&framework.clock, Point::Bind.as_str());
+            binding.stage = BindingStage::Bind(run);
+            return self.run_bind(framework, waits, id, None);
         };
         if self.binders.is_saturated() {
             binding.stage = BindingStage::Turn { at };
             self.binders.waiting.push_back(id);
-            return;
+            return BindingEnd::Open;
         }
         self.binders.asked += 1;
         let answer = extender.bind(&binding.attempt.pod_ref(), &binding.placed.node);
-        let job = core.outbound.start(job::of(answer));
+        let job = framework.outbound.start(job::of(answer));
         binding.stage = BindingStage::Extender { at };
         let wait = Wait {
             on: WaitOn::Job(job),
-            deadline: core.clock.now() + extender.spec().timeout,
+            deadline: framework.clock.now() + extender.spec().timeout,
         };
-        core.waits.add(Waiter::Bind(id), wait);
+        waits.add(Waiter::Bind(id), wait);
+        BindingEnd::Open
     }
 
-    /// An extender has answered or failed.
-    fn extender_answered(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
+    /// The extender at this place has answered or failed.
+    fn take_answer(
+        &mut self,
+        framework: &mut Framework,
+        waits: &mut Waits,
+        id: u64,
+        at: usize,
+        reason: WakeReason,
+    ) -> BindingEnd {
         self.binders.asked = self.binders.asked.saturating_sub(1);
-        self.take_answer(core, id, at, reason);
+        let binding = self.by_id.get(&id);
+        let extender = binding.and_then(|binding| binding.attempt.extenders.get(at).cloned());
+        let Some(extender) = extender else {
+            return BindingEnd::Open;
+        };
+        let spec = extender.spec();
+        match spec.answer::<()>(reason.into_value()) {
+            Ok(()) => BindingEnd::Bound,
+            Err(error) if spec.ignorable => {
+                let line = LogLine::info(spec.skipped(&error));
+                framework.outbound.log.push(match self.by_id.get(&id) {
+                    Some(binding) => line.with("pod", &*binding.placed.pod.pod),
+                    None => line,
+                });
+                self.bind_by_extender(framework, waits, id, at + 1)
+            }
+            Err(error) => BindingEnd::Failed(Status::error(error.to_string())),
+        }
+    }
+
+    /// The next binding whose turn it is, with the place of its extender.
+    fn next_turn(&mut self) -> Option<(u64, usize)> {
         while !self.binders.is_saturated()
             && let Some(next) = self.binders.waiting.pop_front()
         {
             if let Some(BindingStage::Turn { at }) = self.by_id.get(&next).map(|b| &b.stage) {
-                let at = *at;
-                self.bind_by_extender(core, next, at);
+                return Some((next, *at));
             }
         }
-    }
-
-    fn take_answer(&mut self, core: &mut Core, id: u64, at: usize, reason: WakeReason) {
-        let binding = self.by_id.get(&id);
-        let extender = binding.and_then(|binding| binding.attempt.extenders.get(at).cloned());
-        let Some(extender) = extender else {
-            return;
-        };
-        let spec = extender.spec();
-        match spec.answer::<()>(reason.into_value()) {
-            Ok(()) => self.bound(core, id),
-            Err(error) if spec.ignorable => {
-                let line = LogLine::info(spec.skipped(&error));
-                core.outbound.log.push(match self.by_id.get(&id) {
-                    Some(binding) => line.with("pod", &*binding.placed.pod.pod),
-                    None => line,
-                });
-                self.bind_by_extender(core, id, at + 1);
-            }
-            Err(error) => self.fail(core, id, &Status::error(error.to_string())),
-        }
+        None
     }
 
     /// Checks the number of bindings by extenders, and that every waiting binding is in line for its turn.
@@ -142,33 +151,50 @@ impl Bindings {
 
     /// The wait of the Bind plugin, or of the extender that binds, has ended.
     pub(crate) fn resume_bind(&mut self, core: &mut Core, id: u64, reason: WakeReason) {
-        match self.by_id.get(&id).map(|binding| &binding.stage) {
-            Some(BindingStage::Bind(_)) => self.run_bind(core, id, Some(reason)),
+        let stage = self.by_id.get(&id).map(|binding| &binding.stage);
+        let (framework, waits) = (&mut core.framework, &mut core.waits);
+        match stage {
+            Some(BindingStage::Bind(_)) => {
+                let end = self.run_bind(framework, waits, id, Some(reason));
+                self.apply(core, id, end);
+            }
             Some(BindingStage::Extender { at }) => {
                 let at = *at;
-                self.extender_answered(core, id, at, reason);
+                let end = self.take_answer(framework, waits, id, at, reason);
+                self.apply(core, id, end);
+                while let Some((next, at)) = self.next_turn() {
+                    let (framework, waits) = (&mut core.framework, &mut core.waits);
+                    let end = self.bind_by_extender(framework, waits, next, at);
+                    self.apply(core, next, end);
+                }
             }
             _ => {}
         }
     }
 
     /// Runs the Bind plugins, starting with the plugin whose wait has ended, if any.
-    fn run_bind(&mut self, core: &mut Core, id: u64, reason: Option<WakeReason>) {
+    fn run_bind(
+        &mut self,
+        framework: &mut Framework,
+        waits: &mut Waits,
+        id: u64,
+        reason: Option<WakeReason>,
+    ) -> BindingEnd {
         let Some(binding) = self.by_id.get_mut(&id) else {
-            return;
+            return BindingEnd::Open;
         };
         let (attempt, placed) = (&mut binding.attempt, &binding.placed);
         let BindingStage::Bind(run) = &mut binding.stage else {
-            return;
+            return BindingEnd::Open;
         };
         let profile = attempt.profile.clone();
         let ran = run.go(
-            core,
+            framework,
             attempt,
             &profile.bind,
             reason,
-            |core, attempt, plugin, wake| {
-                core.stage(attempt, |cx, state| {
+            |framework, attempt, plugin, wake| {
+                framework.stage(attempt, |cx, state| {
                     plugin.bind(cx, state, &placed.pod, &placed.node, wake)
                 })
             },
@@ -181,27 +207,29 @@ impl Bindings {
         );
         let status = match ran {
             Ran::Waits(wait) => {
-                core.waits.add(Waiter::Bind(id), wait);
-                return;
+                waits.add(Waiter::Bind(id), wait);
+                return BindingEnd::Open;
             }
             Ran::Ended(status) => status,
             // Every plugin has skipped the pod.
             Ran::Through => Status::skip(),
         };
-        run.end(&core.clock, &mut core.metrics, attempt, status.code());
+        run.end(
+            &framework.clock,
+            &mut framework.metrics,
+            attempt,
+            status.code(),
+        );
         if !status.is_success() {
-            core.outbound.log.v(1, "Failed to bind pod", |line| {
+            framework.outbound.log.v(1, "Failed to bind pod", |line| {
                 let line = line.with("pod", &*placed.pod.pod);
                 line.with("err", status.message())
             });
         }
         match status.code() {
-            Code::Success => self.bound(core, id),
-            Code::Skip => {
-                let status = Status::error("no Bind plugin has bound the pod");
-                self.fail(core, id, &status);
-            }
-            _ => self.fail(core, id, &status),
+            Code::Success => BindingEnd::Bound,
+            Code::Skip => BindingEnd::Failed(Status::error("no Bind plugin has bound the pod")),
+            _ => BindingEnd::Failed(status),
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use super::{Bindings, PodBinding};
 use crate::attempt::AssumedPod;
-
-use crate::core::{Answered, Core, PointRun};
+use crate::core::{Answered, Core, Framework, PointRun, activate_wanted, placement_freed};
 use crate::failure::fail;
 use crate::placement::{failure_of_stage, undo_placement};
 use crate::pod_status::correct_status;
@@ -21,10 +20,20 @@ const ATTEMPTS_LABEL_MAX: u32 = 15;
 impl Bindings {
     /// The API has accepted the binding.
     pub(super) fn bound(&mut self, core: &mut Core, id: u64) {
-        let Some(mut binding) = self.take(&mut core.waits, &mut core.unbound, id) else {
+        let Core {
+            framework,
+            queue,
+            calls,
+            waits,
+            broken_groups,
+            explanations,
+            ..
+        } = core;
+        let Some(mut binding) = self.take(waits, &mut framework.unbound, id) else {
             return;
         };
-        core.outbound
+        framework
+            .outbound
             .log
             .v(2, "Successfully bound pod to node", |line| {
                 let AssumedPod { node, nodes, .. } = &binding.placed;
@@ -35,37 +44,39 @@ impl Bindings {
                     .with("feasibleNodes", nodes.1)
             });
         let event = scheduled_event(&binding);
-        core.outbound.publish(event, &binding.attempt.profile.name);
-        core.explanations.forget(binding.uid());
+        framework
+            .outbound
+            .publish(event, &binding.attempt.profile.name);
+        explanations.forget(binding.uid());
         let pod = &binding.placed.pod.pod;
-        core.broken_groups.bound(&core.cache, &mut core.waits, pod);
-        core.attempt_took(&binding.attempt, "scheduled");
-        count_scheduled(&mut core.metrics, &binding.attempt.info, core.clock.now());
-        run_post_bind(core, &mut binding);
+        broken_groups.bound(&framework.cache, waits, pod);
+        framework.attempt_took(&binding.attempt, "scheduled");
+        let now = framework.clock.now();
+        count_scheduled(&mut framework.metrics, &binding.attempt.info, now);
+        run_post_bind(framework, &mut binding);
+        calls.make_requested(&mut framework.requests, now);
         let PodBinding {
             attempt, placed, ..
         } = &mut *binding;
-        core.trace_ended(attempt, "scheduled", Some(&placed.node), "");
-        core.activate_wanted(binding.uid());
+        framework.trace_ended(attempt, "scheduled", Some(&placed.node), "");
+        activate_wanted(framework, queue, binding.uid());
         // The API may show the pod as bound already, with a status that could not be written during the binding.
-        let stored = core.cache.stored(binding.uid());
-        if let Some(stored) = stored.filter(|pod| pod.is_assigned()).cloned() {
-            correct_status(&mut core.calls, &stored, core.clock.now());
+        let stored = framework.cache.stored(binding.uid());
+        if let Some(stored) = stored.filter(|pod| pod.is_assigned()) {
+            correct_status(calls, stored, now);
         }
     }
 
-    /// The pod will not be bound.
-    pub(super) fn fail(&mut self, core: &mut Core, id: u64, status: &Status) {
-        self.undo(core, id, status, false);
-    }
-
-    /// The pod must not be bound: a preemption or its group has released its node.
-    pub(super) fn stop(&mut self, core: &mut Core, id: u64, status: &Status) {
-        self.undo(core, id, status, true);
-    }
-
-    fn undo(&mut self, core: &mut Core, id: u64, status: &Status, is_given_up: bool) {
-        let Some(binding) = self.take(&mut core.waits, &mut core.unbound, id) else {
+    /// The pod will not be bound. `is_given_up` is set if a preemption or its group has released its node.
+    pub(super) fn undo(&mut self, core: &mut Core, id: u64, status: &Status, is_given_up: bool) {
+        let Core {
+            framework,
+            queue,
+            waits,
+            broken_groups,
+            ..
+        } = core;
+        let Some(binding) = self.take(waits, &mut framework.unbound, id) else {
             return;
         };
         let PodBinding {
@@ -73,19 +84,17 @@ impl Bindings {
             placed,
             ..
         } = *binding;
-        let freed = undo_placement(core, &mut attempt, &placed);
-        let mut failure = failure_of_stage(core.cache.cluster(), &placed, status);
-        let (pod, node) = (&attempt.pod.pod, &placed.node);
-        let has_groups = core.settings.is_on(Feature::GenericWorkload);
-        let now = core.clock.now();
+        let freed = undo_placement(framework, &mut attempt, &placed);
+        let mut failure = failure_of_stage(framework.cache.cluster(), &placed, status);
+        let has_groups = framework.settings.is_on(Feature::GenericWorkload);
         if has_groups
             && !is_given_up
-            && core.broken_groups.binding_failed(
-                &core.cache,
-                &mut core.waits,
-                (pod, node),
+            && broken_groups.binding_failed(
+                &framework.cache,
+                waits,
+                (&attempt.pod.pod, &placed.node),
                 status.is_rejected(),
-                now,
+                framework.clock.now(),
             )
         {
             failure = failure.nominating(Nominating::Set(placed.node.clone()));
@@ -97,11 +106,11 @@ impl Bindings {
             if let Some(pod) = freed {
                 let uid = pod.uid().clone();
                 let others = move |other: &Pod| *other.uid() != uid;
-                core.placement_freed(&pod, Some(&others));
+                placement_freed(&core.framework, &mut core.queue, &pod, Some(&others));
             }
         } else {
             if let Some(pod) = freed {
-                core.placement_freed(&pod, None);
+                placement_freed(framework, queue, &pod, None);
             }
             fail(core, attempt, failure);
         }
@@ -121,25 +130,30 @@ fn scheduled_event(binding: &PodBinding) -> PodEvent {
     }
 }
 
-fn run_post_bind(core: &mut Core, binding: &mut PodBinding) {
+fn run_post_bind(framework: &mut Framework, binding: &mut PodBinding) {
     let PodBinding {
         attempt, placed, ..
     } = binding;
     let profile = attempt.profile.clone();
-    let mut run = PointRun::begin(&core.clock, Point::PostBind.as_str());
+    let mut run = PointRun::begin(&framework.clock, Point::PostBind.as_str());
     run.go(
-        core,
+        framework,
         attempt,
         &profile.post_bind,
         None,
-        |core, attempt, plugin, _| {
-            core.stage(attempt, |cx, state| {
+        |framework, attempt, plugin, _| {
+            framework.stage(attempt, |cx, state| {
                 plugin.post_bind(cx, state, &placed.pod, &placed.node);
             });
         },
         |_, ()| Answered::<()>::Next,
     );
-    run.end(&core.clock, &mut core.metrics, attempt, Code::Success);
+    run.end(
+        &framework.clock,
+        &mut framework.metrics,
+        attempt,
+        Code::Success,
+    );
 }
 
 fn count_scheduled(metrics: &mut Metrics, info: &QueuedPodInfo, now: Time) {

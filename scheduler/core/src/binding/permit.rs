@@ -1,8 +1,8 @@
 //! Waiting for Permit plugins that hold a pod (F-14, F-15).
 
-use super::{BindingStage, Bindings, WaitingPlugin, take_waiting};
+use super::{BindingEnd, BindingStage, Bindings, WaitingPlugin, take_waiting};
 use crate::attempt::AssumedPod;
-use crate::core::{Core, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitId, Waiter, Waits};
+use crate::core::{Core, Framework, Hold, PERMIT_WAIT_MAX, UnboundPods, WaitId, Waiter, Waits};
 use crate::placement::{PermitWait, stage_failure};
 use berth_api::{Pod, Str, Time};
 use berth_framework::Status;
@@ -70,7 +70,8 @@ impl Bindings {
     /// The wait of a Permit plugin has ended: it is called again if it still holds the pod.
     pub(crate) fn resume_permit(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        waits: &mut Waits,
         id: u64,
         at: usize,
         reason: WakeReason,
@@ -91,17 +92,17 @@ impl Bindings {
         let placed = binding.placed.clone();
         let uid = placed.pod.pod.uid();
         // Another plugin or a preemption may have decided about the pod during the wait.
-        let Some(since) = core.unbound.held_since(uid, &member.name) else {
+        let Some(since) = framework.unbound.held_since(uid, &member.name) else {
             return;
         };
         let attempt = &mut binding.attempt;
         let step = run.ask(
-            core,
+            framework,
             attempt,
             &member.name,
             Some(reason),
-            |core, attempt, wake| {
-                core.stage(attempt, |cx, state| {
+            |framework, attempt, wake| {
+                framework.stage(attempt, |cx, state| {
                     let (pod, node) = (&placed.pod, &placed.node);
                     member.plugin.permit(cx, state, pod, node, wake)
                 })
@@ -109,24 +110,24 @@ impl Bindings {
         );
         match step {
             PermitStep::Wait(wait) => {
-                let wait = core.waits.add(Waiter::Permit { binding: id, at }, wait);
+                let wait = waits.add(Waiter::Permit { binding: id, at }, wait);
                 if let BindingStage::Permit { waiting, .. } = &mut binding.stage {
                     waiting.push(WaitingPlugin { run, wait });
                 }
             }
             PermitStep::Hold(timeout) => {
                 // The limit counts from the first hold, so that a plugin cannot extend it repeatedly.
-                let until = (core.clock.now() + timeout).min(since + PERMIT_WAIT_MAX);
-                if let Some(deadline) = core.unbound.hold_until(uid, &member.name, until) {
-                    self.set_timer(&mut core.waits, id, deadline);
+                let until = (framework.clock.now() + timeout).min(since + PERMIT_WAIT_MAX);
+                if let Some(deadline) = framework.unbound.hold_until(uid, &member.name, until) {
+                    self.set_timer(waits, id, deadline);
                 }
             }
             PermitStep::Done(status) if status.is_success() => {
-                core.unbound.allow(uid, &member.name);
+                framework.unbound.allow(uid, &member.name);
             }
             PermitStep::Done(status) => {
                 let status = stage_failure("Permit", &member.name, &status);
-                core.unbound.decide(uid, status);
+                framework.unbound.decide(uid, status);
             }
         }
     }
@@ -134,9 +135,15 @@ impl Bindings {
     /// Continues the bindings of the held or prepared pods about which a plugin has decided. Returns whether there were
     /// any.
     pub(crate) fn take_decided(&mut self, core: &mut Core) -> bool {
-        let decided = core.unbound.take_decided();
+        let decided = core.framework.unbound.take_decided();
         for uid in &decided {
-            self.decided(core, uid);
+            let Some(id) = self.of_pod.get(uid).copied() else {
+                continue;
+            };
+            match self.decided(&mut core.framework, &mut core.waits, uid, id) {
+                Some(end) => self.apply(core, id, end),
+                None => self.go_on(core, id),
+            }
         }
         !decided.is_empty()
     }
@@ -148,28 +155,32 @@ impl Bindings {
         is_held.then(|| placed.pod.clone())
     }
 
-    /// A decision was made about a pod that is held or being prepared.
-    fn decided(&mut self, core: &mut Core, uid: &Str) {
-        let Some(id) = self.of_pod.get(uid).copied() else {
-            return;
+    /// A decision was made about a pod that is held or being prepared. Returns `None` if the plugins allow it.
+    fn decided(
+        &self,
+        framework: &mut Framework,
+        waits: &mut Waits,
+        uid: &Str,
+        id: u64,
+    ) -> Option<BindingEnd> {
+        let Some((verdict, since)) = framework.unbound.take_verdict(uid) else {
+            let cause = framework.unbound.stopped(uid);
+            let end = cause.map(|cause| BindingEnd::Stopped(Status::error(cause)));
+            return Some(end.unwrap_or(BindingEnd::Open));
         };
-        if let Some((verdict, since)) = core.unbound.take_verdict(uid) {
-            let waited = core.clock.now().since(since).as_secs_f64();
-            let code = [verdict.code().as_str()];
-            core.metrics
-                .observe(Metric::PermitWaitDuration, &code, waited);
-            if verdict.is_success() {
-                self.end_waits(&mut core.waits, id);
-                self.start_pre_bind(core, id);
-            } else if verdict.is_rejected() {
-                self.fail(core, id, &verdict);
-            } else {
-                let text = format!("waiting on permit for pod: {}", verdict.message());
-                self.stop(core, id, &Status::error(text));
-            }
-        } else if let Some(cause) = core.unbound.stopped(uid) {
-            let status = Status::error(cause);
-            self.stop(core, id, &status);
+        let waited = framework.clock.now().since(since).as_secs_f64();
+        let code = [verdict.code().as_str()];
+        framework
+            .metrics
+            .observe(Metric::PermitWaitDuration, &code, waited);
+        if verdict.is_success() {
+            self.end_waits(waits, id);
+            None
+        } else if verdict.is_rejected() {
+            Some(BindingEnd::Failed(verdict))
+        } else {
+            let text = format!("waiting on permit for pod: {}", verdict.message());
+            Some(BindingEnd::Stopped(Status::error(text)))
         }
     }
 

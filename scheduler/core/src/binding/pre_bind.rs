@@ -1,7 +1,7 @@
 //! Preparing the node and the pod's objects before binding (F-16, F-17).
 
-use super::{BindingStage, Bindings, PodBinding, WaitingPlugin, take_waiting};
-use crate::core::{Answered, Core, PointRun, Ran, Waiter};
+use super::{BindingEnd, BindingStage, Bindings, PodBinding, WaitingPlugin, take_waiting};
+use crate::core::{Answered, Framework, PointRun, Ran, Waiter, Waits};
 use crate::placement::stage_failure;
 use berth_framework::stage::{Step, WakeReason};
 use berth_framework::{Code, Feature, Status};
@@ -12,8 +12,11 @@ use smallvec::SmallVec;
 const PRE_FLIGHT: &str = "PreBindPreFlight";
 
 /// Asks the PreBind plugins whether they have work for the pod. Returns whether one has.
-pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Result<bool, Status> {
-    if !core
+pub(super) fn run_pre_flight(
+    framework: &mut Framework,
+    binding: &mut PodBinding,
+) -> Result<bool, Status> {
+    if !framework
         .settings
         .is_on(Feature::NominatedNodeNameForExpectation)
     {
@@ -28,14 +31,14 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
     } = binding;
     let profile = attempt.profile.clone();
     let mut has_work = false;
-    let mut run = PointRun::begin(&core.clock, PRE_FLIGHT);
+    let mut run = PointRun::begin(&framework.clock, PRE_FLIGHT);
     let ran = run.go(
-        core,
+        framework,
         attempt,
         &profile.pre_bind,
         None,
-        |core, attempt, plugin, _| {
-            core.stage(attempt, |cx, state| {
+        |framework, attempt, plugin, _| {
+            framework.stage(attempt, |cx, state| {
                 plugin.pre_flight(cx, state, &placed.pod, &placed.node)
             })
         },
@@ -70,70 +73,70 @@ pub(super) fn run_pre_flight(core: &mut Core, binding: &mut PodBinding) -> Resul
         Ok(false) => Code::Skip,
         Err(status) => status.code(),
     };
-    run.end(&core.clock, &mut core.metrics, attempt, code);
+    run.end(&framework.clock, &mut framework.metrics, attempt, code);
     result
 }
 
 impl Bindings {
-    /// No Permit plugin holds the pod: its PreBind plugins start. From here on, events are not kept for it (C-41).
-    pub(super) fn start_pre_bind(&mut self, core: &mut Core, id: u64) {
+    /// The PreBind plugins start.
+    pub(super) fn start_pre_bind(
+        &mut self,
+        framework: &mut Framework,
+        waits: &mut Waits,
+        id: u64,
+    ) -> BindingEnd {
         let Some(binding) = self.by_id.get_mut(&id) else {
-            return;
+            return BindingEnd::Open;
         };
-        let uid = binding.uid().clone();
-        core.queue.done(&uid);
         let mut groups = groups(binding);
+        let uid = binding.uid();
         if groups.is_empty() {
-            core.unbound.bind(&uid)
+            framework.unbound.bind(uid)
         } else {
-            core.unbound.prepare(&uid)
+            framework.unbound.prepare(uid)
         }
         groups.reverse();
         binding.stage = BindingStage::PreBind {
-            run: PointRun::begin(&core.clock, Point::PreBind.as_str()),
+            run: PointRun::begin(&framework.clock, Point::PreBind.as_str()),
             groups,
             waiting: SmallVec::new(),
         };
-        self.next_group(core, id);
+        self.next_group(framework, waits, id)
     }
 
     /// Starts the next group. After the last group, binding begins.
-    fn next_group(&mut self, core: &mut Core, id: u64) {
+    fn next_group(&mut self, framework: &mut Framework, waits: &mut Waits, id: u64) -> BindingEnd {
         loop {
             let Some(binding) = self.by_id.get_mut(&id) else {
-                return;
+                return BindingEnd::Open;
             };
             let binding = &mut **binding;
             let BindingStage::PreBind { run, groups, .. } = &mut binding.stage else {
-                return;
+                return BindingEnd::Open;
             };
             let Some(group) = groups.pop() else {
                 run.end(
-                    &core.clock,
-                    &mut core.metrics,
+                    &framework.clock,
+                    &mut framework.metrics,
                     &mut binding.attempt,
                     Code::Success,
                 );
                 // From here on it cannot be stopped (C-42).
-                core.unbound.bind(binding.uid());
-                self.start_bind(core, id);
-                return;
+                framework.unbound.bind(binding.uid());
+                return self.bind_by_extender(framework, waits, id, 0);
             };
             let members: SmallVec<[PointRun; 2]> =
                 group.into_iter().map(|at| run.of_plugin(at)).collect();
-            let mut waits = false;
+            let mut is_waiting = false;
             for run in members {
-                match pre_bind(core, id, binding, run, None) {
+                match pre_bind(framework, waits, (id, binding), run, None) {
                     Some(Ok(())) => {}
-                    None => waits = true,
-                    Some(Err(status)) => {
-                        self.pre_bind_failed(core, id, &status);
-                        return;
-                    }
+                    None => is_waiting = true,
+                    Some(Err(status)) => return pre_bind_failed(framework, binding, status),
                 }
             }
-            if waits {
-                return;
+            if is_waiting {
+                return BindingEnd::Open;
             }
         }
     }
@@ -141,53 +144,55 @@ impl Bindings {
     /// The wait of a PreBind plugin has ended.
     pub(crate) fn resume_pre_bind(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        waits: &mut Waits,
         id: u64,
         at: usize,
         reason: WakeReason,
-    ) {
+    ) -> BindingEnd {
         let Some(binding) = self.by_id.get_mut(&id) else {
-            return;
+            return BindingEnd::Open;
         };
         let BindingStage::PreBind { waiting, .. } = &mut binding.stage else {
-            return;
+            return BindingEnd::Open;
         };
         let Some(run) = take_waiting(waiting, at) else {
-            return;
+            return BindingEnd::Open;
         };
-        match pre_bind(core, id, binding, run, Some(reason)) {
-            Some(Err(status)) => self.pre_bind_failed(core, id, &status),
-            Some(Ok(())) => {
-                if let BindingStage::PreBind { waiting, .. } = &binding.stage
-                    && waiting.is_empty()
-                {
-                    self.next_group(core, id);
+        match pre_bind(framework, waits, (id, binding), run, Some(reason)) {
+            Some(Err(status)) => pre_bind_failed(framework, binding, status),
+            Some(Ok(())) => match &binding.stage {
+                BindingStage::PreBind { waiting, .. } if waiting.is_empty() => {
+                    self.next_group(framework, waits, id)
                 }
-            }
-            None => {}
+                _ => BindingEnd::Open,
+            },
+            None => BindingEnd::Open,
         }
     }
+}
 
-    fn pre_bind_failed(&mut self, core: &mut Core, id: u64, status: &Status) {
-        if let Some(binding) = self.by_id.get_mut(&id).map(|binding| &mut **binding)
-            && let BindingStage::PreBind { run, .. } = &binding.stage
-        {
-            run.end(
-                &core.clock,
-                &mut core.metrics,
-                &mut binding.attempt,
-                status.code(),
-            );
-        }
-        self.fail(core, id, status);
+fn pre_bind_failed(
+    framework: &mut Framework,
+    binding: &mut PodBinding,
+    status: Status,
+) -> BindingEnd {
+    if let BindingStage::PreBind { run, .. } = &binding.stage {
+        run.end(
+            &framework.clock,
+            &mut framework.metrics,
+            &mut binding.attempt,
+            status.code(),
+        );
     }
+    BindingEnd::Failed(status)
 }
 
 /// Calls one plugin; `None` when it waits.
 fn pre_bind(
-    core: &mut Core,
-    id: u64,
-    binding: &mut PodBinding,
+    framework: &mut Framework,
+    waits: &mut Waits,
+    (id, binding): (u64, &mut PodBinding),
     mut run: PointRun,
     reason: Option<WakeReason>,
 ) -> Option<Result<(), Status>> {
@@ -200,12 +205,12 @@ fn pre_bind(
     let (profile, at) = (attempt.profile.clone(), run.at());
     let member = profile.pre_bind.get(at)?;
     let step = run.ask(
-        core,
+        framework,
         attempt,
         &member.name,
         reason,
-        |core, attempt, wake| {
-            core.stage(attempt, |cx, state| {
+        |framework, attempt, wake| {
+            framework.stage(attempt, |cx, state| {
                 let (pod, node) = (&placed.pod, &placed.node);
                 member.plugin.pre_bind(cx, state, pod, node, wake)
             })
@@ -213,7 +218,7 @@ fn pre_bind(
     );
     match step {
         Step::Wait(wait) => {
-            let wait = core.waits.add(Waiter::PreBind { binding: id, at }, wait);
+            let wait = waits.add(Waiter::PreBind { binding: id, at }, wait);
             if let BindingStage::PreBind { waiting, .. } = stage {
                 waiting.push(WaitingPlugin { run, wait });
             }

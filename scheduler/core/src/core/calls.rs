@@ -1,5 +1,6 @@
 //! The API calls that the core makes, until their results are in.
 
+use super::requests::{CallRequest, PluginRequests};
 use berth_api::{Str, Time};
 use berth_dispatcher::Dispatcher;
 use berth_framework::call::CallId;
@@ -21,6 +22,8 @@ pub(crate) enum CallObject {
 pub(crate) struct Calls {
     dispatcher: Dispatcher,
     made: Vec<CallObject>,
+    /// The last call.
+    last: Option<CallId>,
     /// Writes that their plugin has given up, but that the API may still perform or have performed. They are assumed
     /// until the last call about their object has ended.
     given_up: FxHashMap<ObjectKey, Write>,
@@ -31,17 +34,50 @@ impl Calls {
         Self {
             dispatcher,
             made: Vec::new(),
+            last: None,
             given_up: FxHashMap::default(),
         }
     }
 
     /// Passes a call to the dispatcher.
     pub(crate) fn make(&mut self, call: ApiCall, now: Time) -> CallId {
+        self.note_object(&call);
+        let id = self.dispatcher.enqueue(call, now);
+        self.note_order(id);
+        id
+    }
+
+    /// Passes the requests of plugins about calls to the dispatcher, in their order. This precedes every other change of
+    /// the dispatcher after a run of plugins.
+    pub(crate) fn make_requested(&mut self, requests: &mut PluginRequests, now: Time) {
+        for request in requests.take_calls() {
+            match request {
+                CallRequest::Make(id, call) => {
+                    self.note_object(&call);
+                    self.note_order(id);
+                    self.dispatcher.enqueue_as(id, call, now);
+                }
+                CallRequest::Cancel(write) => self.cancel(&write, now),
+            }
+        }
+    }
+
+    /// Drops the unsent call that makes a write.
+    pub(crate) fn cancel(&mut self, write: &Write, now: Time) {
+        let (key, call) = (write.key(), ApiCall::from(write.clone()));
+        self.dispatcher.cancel(&key, |other| *other == call, now);
+    }
+
+    fn note_object(&mut self, call: &ApiCall) {
         self.made.push(match call.pod() {
             Some(pod) => CallObject::Pod(pod.uid.clone()),
             None => CallObject::Object(call.object()),
         });
-        self.dispatcher.enqueue(call, now)
+    }
+
+    fn note_order(&mut self, id: CallId) {
+        debug_assert!(self.last < Some(id), "calls are made in their order");
+        self.last = Some(id);
     }
 
     /// Passes a report of PreEnqueue to the dispatcher; see [`Dispatcher::report`].

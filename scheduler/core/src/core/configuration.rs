@@ -68,7 +68,7 @@ impl Core {
 
     /// Another scheduler writes the status of a pod from now on.
     pub(crate) fn leave_status(&mut self, uid: &str) {
-        let now = self.clock.now();
+        let now = self.framework.clock.now();
         self.calls.dispatcher_mut().leave_status(uid, now);
     }
 
@@ -79,13 +79,13 @@ impl Core {
         percentage_of_nodes_to_score: Option<i32>,
         extenders: Extenders,
     ) {
-        follow_profiles(self.cache.cluster_mut(), &profiles);
+        follow_profiles(self.framework.cache.cluster_mut(), &profiles);
         let Settings {
             features,
             evaluator,
             ..
-        } = self.settings;
-        self.settings = Settings::new(
+        } = self.framework.settings;
+        self.framework.settings = Settings::new(
             features,
             evaluator,
             profiles,

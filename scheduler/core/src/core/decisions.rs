@@ -4,9 +4,13 @@
 //! position in the node table's log of changes. An explanation takes a copy of the cluster back to that position and
 //! decides again. So a decision costs a few references, and scores are computed only on request.
 
+use super::Framework;
+use crate::attempt::Attempt;
 use berth_api::{Str, Time};
+use berth_evaluator::Placement;
 use berth_framework::PodInfo;
 use berth_profile::Profile;
+use berth_queue::Nominator;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -79,5 +83,31 @@ impl Decisions {
 
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &PodDecision> {
         self.kept.iter()
+    }
+}
+
+impl Framework {
+    /// Records the decision of an attempt with its inputs.
+    pub(crate) fn note_decision(
+        &mut self,
+        nominator: &Nominator,
+        attempt: &Attempt,
+        placement: &Placement,
+        begin: SearchBegin,
+    ) {
+        self.decisions.note(PodDecision {
+            at: self.clock.now(),
+            pod: attempt.pod.clone(),
+            profile: attempt.profile.clone(),
+            percentage_of_nodes: begin.percentage_of_nodes,
+            node: placement.name.clone(),
+            evaluated: placement.evaluated,
+            feasible: placement.feasible,
+            rng: begin.rng,
+            start_node: begin.start_node,
+            has_extenders: begin.has_extenders,
+            changes_end: self.cache.cluster().nodes.log().end(),
+            nominations_end: nominator.changes_end(),
+        });
     }
 }

@@ -1,13 +1,9 @@
-//! The reasons why pods are pending, from the last diagnosis of each pod, and the reasons for the nodes of other pods,
-//! from the last decisions.
+//! The reasons why pods are pending, from the last diagnosis of each pod.
 
-use super::Core;
-use super::decisions::{Decisions, PodDecision, SearchBegin};
 use super::gates::GateLog;
 use super::run_times::RunTimes;
-use crate::attempt::Attempt;
 use berth_api::{Str, Time};
-use berth_evaluator::{FitError, Placement};
+use berth_evaluator::FitError;
 use berth_framework::{Cluster, Code, Reason, ReasonCode, Status};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -108,10 +104,9 @@ impl Explanation {
     }
 }
 
-/// The last explanations, by UID, and the last decisions.
+/// The last explanations, by UID.
 #[derive(Debug, Default)]
 pub(crate) struct Explanations {
-    pub(crate) decisions: Decisions,
     pub(crate) gates: GateLog,
     pub(crate) run_times: RunTimes,
     by_uid: IndexMap<Str, Explanation, FxBuildHasher>,
@@ -141,36 +136,11 @@ impl Explanations {
         self.by_uid.get(uid)
     }
 
-    /// The approximate number of bytes of the records, without the objects that the decisions refer to.
+    /// The approximate number of bytes of the records.
     pub(crate) fn bytes(&self) -> usize {
         let entries = self.by_uid.capacity() * (size_of::<(Str, Explanation)>() + HASH_BYTES);
         let of_pods = self.by_uid.values().map(Explanation::heap_bytes);
-        entries + of_pods.sum::<usize>() + self.decisions.bytes()
-    }
-}
-
-impl Core {
-    /// Records the decision of an attempt with its inputs.
-    pub(crate) fn note_decision(
-        &mut self,
-        attempt: &Attempt,
-        placement: &Placement,
-        begin: SearchBegin,
-    ) {
-        self.explanations.decisions.note(PodDecision {
-            at: self.clock.now(),
-            pod: attempt.pod.clone(),
-            profile: attempt.profile.clone(),
-            percentage_of_nodes: begin.percentage_of_nodes,
-            node: placement.name.clone(),
-            evaluated: placement.evaluated,
-            feasible: placement.feasible,
-            rng: begin.rng,
-            start_node: begin.start_node,
-            has_extenders: begin.has_extenders,
-            changes_end: self.cache.cluster().nodes.log().end(),
-            nominations_end: self.queue.nominator().changes_end(),
-        });
+        entries + of_pods.sum::<usize>()
     }
 }
 

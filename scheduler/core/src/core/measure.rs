@@ -1,6 +1,6 @@
 //! The contents of metrics and the log for an attempt.
 
-use super::{Core, Settings};
+use super::{Framework, Settings};
 use crate::attempt::Attempt;
 use crate::clock::CoreClock;
 use crate::trace::{AttemptTrace, POINTS_MAX, TracedPoint};
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 /// A search for a node that takes at least this many nanoseconds is logged.
 const SLOW_NANOS: u64 = 100_000_000;
 
-impl Core {
+impl Framework {
     /// Records the evaluator's work in metrics and in the trace.
     pub(crate) fn observe_evaluation(&mut self, attempt: &mut Attempt) {
         let profile = attempt.profile.clone();

@@ -3,7 +3,7 @@
 //! Common to these points are the context of the attempt, the outbox, the durations of the point and of single plugins
 //! (F-7), and the wake-up of waiting plugins (F-45).
 
-use super::Core;
+use super::Framework;
 use super::measure::{point_took, trace_point};
 use super::requests::CallOutbox;
 use crate::attempt::Attempt;
@@ -14,6 +14,7 @@ use berth_framework::plugin::{DryRun, PostFilterContext};
 use berth_framework::stage::{Answer, StageContext, Wait, Wake, WakeReason, call_plugin};
 use berth_framework::{Code, CycleState};
 use berth_profile::Member;
+use berth_queue::Nominator;
 use berth_telemetry::metrics::Metrics;
 
 /// The meaning of the answer of a plugin for the run of its extension point.
@@ -81,20 +82,20 @@ impl PointRun {
     /// Calls the plugins in order, starting with the waiting plugin, if any, until one ends the run or waits.
     pub(crate) fn go<P: ?Sized, A: Answer, T>(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
         attempt: &mut Attempt,
         members: &[Member<P>],
         mut reason: Option<WakeReason>,
-        mut ask: impl FnMut(&mut Core, &mut Attempt, &P, Option<Wake<'_>>) -> A,
+        mut ask: impl FnMut(&mut Framework, &mut Attempt, &P, Option<Wake<'_>>) -> A,
         mut judge: impl FnMut(&Member<P>, A) -> Answered<T>,
     ) -> Ran<T> {
         while let Some(member) = members.get(self.at) {
             let answer = self.ask(
-                core,
+                framework,
                 attempt,
                 &member.name,
                 reason.take(),
-                |core, attempt, wake| ask(core, attempt, &member.plugin, wake),
+                |framework, attempt, wake| ask(framework, attempt, &member.plugin, wake),
             );
             match judge(member, answer) {
                 Answered::Next => {}
@@ -109,22 +110,23 @@ impl PointRun {
     /// Calls one plugin, and times it if single plugins are timed in the attempt.
     pub(crate) fn ask<A: Answer>(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
         attempt: &mut Attempt,
         plugin: &Str,
         reason: Option<WakeReason>,
-        ask: impl FnOnce(&mut Core, &mut Attempt, Option<Wake<'_>>) -> A,
+        ask: impl FnOnce(&mut Framework, &mut Attempt, Option<Wake<'_>>) -> A,
     ) -> A {
         self.is_begun = true;
         if reason.is_none() {
-            self.called = attempt.is_sampled.then(|| core.clock.read());
+            self.called = attempt.is_sampled.then(|| framework.clock.read());
         }
-        let answer = call_plugin(reason, |wake| ask(core, attempt, wake));
+        let answer = call_plugin(reason, |wake| ask(framework, attempt, wake));
         if !answer.waits()
             && let Some(called) = self.called.take()
         {
-            let nanos = core.clock.nanos_since(called);
-            core.metrics
+            let nanos = framework.clock.nanos_since(called);
+            framework
+                .metrics
                 .observe_plugin(plugin, self.point, answer.code(), nanos);
         }
         answer
@@ -150,7 +152,7 @@ impl PointRun {
     }
 }
 
-impl Core {
+impl Framework {
     /// Calls a plugin for the pod of an attempt, at a point from Reserve to PostBind.
     pub(crate) fn stage<R>(
         &mut self,
@@ -159,14 +161,12 @@ impl Core {
     ) -> R {
         let now = self.clock.now();
         let mut outbox = CallOutbox {
-            calls: &mut self.calls,
             outbound: &mut self.outbound,
             unbound: &mut self.unbound,
             requests: &mut self.requests,
             extenders: &self.settings.extenders,
             reporter: &attempt.profile.name,
             attempt_of: attempt.pod.pod.uid(),
-            now,
         };
         let mut cx = StageContext {
             now,
@@ -180,19 +180,18 @@ impl Core {
     /// Calls a PostFilter plugin for the pod of an attempt.
     pub(crate) fn dry_run<R>(
         &mut self,
+        nominated: &Nominator,
         attempt: &mut Attempt,
         work: impl FnOnce(&mut PostFilterContext<'_>) -> R,
     ) -> R {
         let now = self.clock.now();
         let mut outbox = CallOutbox {
-            calls: &mut self.calls,
             outbound: &mut self.outbound,
             unbound: &mut self.unbound,
             requests: &mut self.requests,
             extenders: &self.settings.extenders,
             reporter: &attempt.profile.name,
             attempt_of: attempt.pod.pod.uid(),
-            now,
         };
         let mut evaluator = Evaluator {
             profile: &attempt.profile,
@@ -200,7 +199,7 @@ impl Core {
             now,
             // Mutable, because plugins remove victims and add them again in a dry run.
             cluster: self.cache.cluster_mut(),
-            nominated: self.queue.nominator(),
+            nominated,
             pod: &attempt.pod,
             evaluation: &mut attempt.evaluation,
             work: Some(&attempt.work),

@@ -1,8 +1,8 @@
 //! The requests of plugins during a call: the outbox of one call, and the actions after it.
 
-use super::UnboundPods;
-use super::{Calls, Outbound};
-use berth_api::{Str, Time};
+use super::{Outbound, UnboundPods};
+use berth_api::Str;
+use berth_dispatcher::CallIds;
 use berth_framework::call::{CallId, PodEvent};
 use berth_framework::extender::Extenders;
 use berth_framework::job::{Job, JobId};
@@ -22,9 +22,20 @@ pub(crate) enum Assumption {
     GivenUp(Write),
 }
 
+/// A request for the dispatcher.
+#[derive(Debug)]
+pub(crate) enum CallRequest {
+    /// Passes the call to the dispatcher.
+    Make(CallId, ApiCall),
+    /// Drops the unsent call that makes the write.
+    Cancel(Write),
+}
+
 /// The requests of plugins, performed after the call of the plugin returns.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PluginRequests {
+    ids: CallIds,
+    calls: Vec<CallRequest>,
     assumptions: Vec<Assumption>,
     /// Pods to activate, as namespace and name, each with the pod whose attempt requested it.
     activations: Vec<(Str, (Str, Str))>,
@@ -36,6 +47,39 @@ pub(crate) struct PluginRequests {
 }
 
 impl PluginRequests {
+    pub(super) fn new(ids: CallIds) -> Self {
+        Self {
+            ids,
+            calls: Vec::new(),
+            assumptions: Vec::new(),
+            activations: Vec::new(),
+            preemptions: Vec::new(),
+            observations: Vec::new(),
+            counted: Vec::new(),
+        }
+    }
+
+    /// Requests a call.
+    pub(crate) fn call(&mut self, call: ApiCall) -> CallId {
+        let id = self.ids.take();
+        self.calls.push(CallRequest::Make(id, call));
+        id
+    }
+
+    /// Requests that the unsent call that makes a write is dropped.
+    pub(crate) fn cancel(&mut self, write: Write) {
+        self.calls.push(CallRequest::Cancel(write));
+    }
+
+    /// A write that was given up stays assumed for now.
+    pub(crate) fn give_up(&mut self, write: Write) {
+        self.assumptions.push(Assumption::GivenUp(write));
+    }
+
+    pub(super) fn take_calls(&mut self) -> Vec<CallRequest> {
+        std::mem::take(&mut self.calls)
+    }
+
     /// Placed pods by UID, each with an edit with which it counts from now on.
     pub(crate) fn take_counted(&mut self) -> Vec<(Str, PodEdit)> {
         std::mem::take(&mut self.counted)
@@ -65,7 +109,6 @@ impl PluginRequests {
 
 /// The outbox of one call of a plugin.
 pub(super) struct CallOutbox<'a> {
-    pub(super) calls: &'a mut Calls,
     pub(super) outbound: &'a mut Outbound,
     pub(super) unbound: &'a mut UnboundPods,
     pub(super) requests: &'a mut PluginRequests,
@@ -74,12 +117,11 @@ pub(super) struct CallOutbox<'a> {
     pub(super) reporter: &'a Str,
     /// The pod of the attempt.
     pub(super) attempt_of: &'a Str,
-    pub(super) now: Time,
 }
 
 impl Outbox for CallOutbox<'_> {
     fn call(&mut self, call: ApiCall) -> CallId {
-        self.calls.make(call, self.now)
+        self.requests.call(call)
     }
 
     fn job(&mut self, job: Job) -> JobId {

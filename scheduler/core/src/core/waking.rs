@@ -1,10 +1,11 @@
-//! Moves pods into the queue, within it, and out of it.
+//! Moves pods into the queue, within it, and out of it, according to the current cluster.
 
-use super::Core;
-use berth_api::{Object, Pod, Str, Time};
+use super::{Core, Framework};
+use berth_api::{Object, Pod, Str};
 use berth_framework::event::Change;
+use berth_framework::plugin::Context;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
-use berth_queue::QueuedPodInfo;
+use berth_queue::{QueuedPodInfo, SchedulingQueue};
 use berth_telemetry::LogLine;
 use std::sync::Arc;
 
@@ -13,12 +14,9 @@ pub(crate) const ASSIGNED_POD_DELETE: ClusterEvent =
     ClusterEvent::new(EventResource::AssignedPod, ActionType::DELETE);
 
 impl Core {
-    /// A step begins.
-    pub(crate) fn begin_step(&mut self, now: Time) {
-        self.clock.begin_step(now);
-        let cluster = self.cache.cluster_mut();
-        cluster.quotas_mut().set_time(now);
-        cluster.rejections_mut().advance(now);
+    /// The queue, with the context for its plugins.
+    pub(crate) fn queue_with_context(&mut self) -> (&mut SchedulingQueue, Context<'_>) {
+        (&mut self.queue, self.framework.context())
     }
 
     /// Wakes the pods that an event may help.
@@ -33,56 +31,78 @@ impl Core {
         queue.move_all(&cx, event, Change { old, new }, pre_check);
     }
 
-    /// A placed pod has released its node: pods that wait for resources are retried (C-52).
-    pub(crate) fn placement_freed(
-        &mut self,
-        pod: &Arc<Pod>,
-        pre_check: Option<&dyn Fn(&Pod) -> bool>,
-    ) {
-        let old = Object::Pod(pod.clone());
-        self.move_all(&ASSIGNED_POD_DELETE, Some(&old), None, pre_check);
-    }
-
-    /// Activates pods, regardless of the events that they wait for.
-    pub(crate) fn activate(&mut self, pods: &[Arc<Pod>]) {
-        let (queue, cx) = self.queue_with_context();
-        queue.activate(&cx, pods);
-    }
-
-    /// Activates the pods that the plugins of an attempt requested, because that attempt has succeeded so far (F-23).
-    pub(crate) fn activate_wanted(&mut self, attempt_of: &Str) {
-        let wanted = self.requests.take_activations(attempt_of);
-        if wanted.is_empty() {
-            return;
-        }
-        let pods: Vec<Arc<Pod>> = wanted
-            .iter()
-            .filter_map(|(namespace, name)| self.cache.stored_by_name(namespace, name))
-            .filter_map(|pod| self.cache.effective(pod.uid()).cloned())
-            .collect();
-        self.activate(&pods);
-    }
-
-    /// Runs the PreEnqueue plugins again for a waiting pod: they may reject it now, or for another reason.
-    pub(crate) fn recheck(&mut self, uid: &str) {
-        if let Some(pod) = self.cache.effective(uid).cloned() {
-            let (queue, cx) = self.queue_with_context();
-            queue.recheck(&cx, &pod);
-        }
-    }
-
     /// Adds a pod to the queue.
     pub(crate) fn enqueue(&mut self, pod: Arc<Pod>) {
         let (queue, cx) = self.queue_with_context();
         queue.add(&cx, pod);
     }
+}
 
-    /// Returns a pod to the queue after an attempt.
-    pub(crate) fn give_back(&mut self, info: QueuedPodInfo) {
-        let (queue, cx) = self.queue_with_context();
-        if let Err(error) = queue.add_unschedulable(&cx, info) {
-            let line = LogLine::error("Pod is not given back to the queue");
-            self.outbound.log.push(line.with("err", error.to_string()));
-        }
+/// Returns whether a profile schedules the pod, or an attempt with a profile of an earlier configuration is under way or
+/// has made a binding that the watch has not shown.
+pub(crate) fn is_responsible(framework: &Framework, queue: &SchedulingQueue, pod: &Pod) -> bool {
+    let uid = pod.uid();
+    framework.settings.has_profile(pod)
+        || queue.in_flight().contains(uid)
+        || framework.unbound.contains(uid)
+        || framework.cache.is_assumed(uid)
+}
+
+/// A placed pod has released its node: pods that wait for resources are retried (C-52).
+pub(crate) fn placement_freed(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    pod: &Arc<Pod>,
+    pre_check: Option<&dyn Fn(&Pod) -> bool>,
+) {
+    let old = Object::Pod(pod.clone());
+    let change = Change {
+        old: Some(&old),
+        new: None,
+    };
+    queue.move_all(
+        &framework.context(),
+        &ASSIGNED_POD_DELETE,
+        change,
+        pre_check,
+    );
+}
+
+/// Activates the pods that the plugins of an attempt requested, because that attempt has succeeded so far (F-23).
+pub(crate) fn activate_wanted(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    attempt_of: &Str,
+) {
+    let wanted = framework.requests.take_activations(attempt_of);
+    if wanted.is_empty() {
+        return;
+    }
+    let cache = &framework.cache;
+    let pods: Vec<Arc<Pod>> = wanted
+        .iter()
+        .filter_map(|(namespace, name)| cache.stored_by_name(namespace, name))
+        .filter_map(|pod| cache.effective(pod.uid()).cloned())
+        .collect();
+    queue.activate(&framework.context(), &pods);
+}
+
+/// Runs the PreEnqueue plugins again for a waiting pod: they may reject it now, or for another reason.
+pub(crate) fn recheck(framework: &Framework, queue: &mut SchedulingQueue, uid: &str) {
+    if let Some(pod) = framework.cache.effective(uid) {
+        queue.recheck(&framework.context(), pod);
+    }
+}
+
+/// Returns a pod to the queue after an attempt.
+pub(crate) fn give_back(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    info: QueuedPodInfo,
+) {
+    if let Err(error) = queue.add_unschedulable(&framework.context(), info) {
+        let line = LogLine::error("Pod is not given back to the queue");
+        let line = line.with("err", error.to_string());
+        framework.outbound.log.push(line);
     }
 }

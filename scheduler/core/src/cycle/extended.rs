@@ -7,16 +7,18 @@
 //! rejected.
 
 use super::{
-    Attempt, Cycle, CycleResult, CycleStep, Parked, ParkedAt, drops_deleting, percentage_of_nodes,
+    Attempt, Cycle, CycleStep, CycleWaits, Parked, ParkedAt, StageEnd, drops_deleting,
+    percentage_of_nodes,
 };
-use crate::core::{Core, Outbound, Settings, WaitId, Waiter, Waits};
+use crate::core::{Core, Framework, Settings, Waiter};
 use crate::extenders::{Totals, add_scores, narrow};
-use berth_api::{Str, Time};
+use berth_api::Str;
 use berth_evaluator::{Diagnosis, Found, Placement, PreFiltered, choose, insert_sorted, unfit};
 use berth_framework::extender::{EXTENDER, Extender, ExtenderSpec, Extenders};
 use berth_framework::job::{self, Job};
 use berth_framework::stage::{Wait, WaitOn, WakeReason};
 use berth_framework::{NodeTable, Slot, Status};
+use berth_queue::Nominator;
 use berth_telemetry::{Log, LogLine};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -68,8 +70,8 @@ enum SearchStage {
 enum NextRound {
     /// It is over.
     Found(Found),
-    /// An answer is awaited.
-    Wait(Box<ExtendedSearch>, Wait, WaitId),
+    /// Answers are awaited.
+    Wait(Box<ExtendedSearch>, CycleWaits),
 }
 
 impl ExtendedSearch {
@@ -111,26 +113,42 @@ pub(super) fn takes_part(extenders: &Extenders, attempt: &Attempt) -> bool {
 
 impl Cycle {
     /// Finds a node with the extenders.
-    pub(super) fn search_extended(&mut self, core: &mut Core, mut attempt: Attempt) -> CycleStep {
-        let next = self.begin_search(core, &mut attempt);
-        self.search_on(core, attempt, next)
+    pub(super) fn search_extended(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
+    ) -> StageEnd {
+        let next = self.begin_search(framework, nominator, attempt);
+        self.search_on(framework, nominator, attempt, next)
     }
 
-    fn search_on(&mut self, core: &mut Core, attempt: Attempt, next: NextRound) -> CycleStep {
+    fn search_on(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
+        next: NextRound,
+    ) -> StageEnd {
         match next {
             NextRound::Found(found) => {
-                let begin = self.search_begin(&core.settings, &attempt, true);
-                self.conclude(core, attempt, found, begin)
+                let begin = self.search_begin(&framework.settings, attempt, true);
+                self.conclude(framework, nominator, attempt, found, begin)
             }
-            NextRound::Wait(mut search, wait, id) => {
-                search.seen = core.cache.cluster().nodes.log().end();
-                self.park_on(attempt, ParkedAt::Search(search), wait, id)
+            NextRound::Wait(mut search, waits) => {
+                search.seen = framework.cache.cluster().nodes.log().end();
+                StageEnd::Waits(ParkedAt::Search(search), waits)
             }
         }
     }
 
-    fn begin_search(&mut self, core: &mut Core, attempt: &mut Attempt) -> NextRound {
-        let mut evaluator = core.evaluator(attempt);
+    fn begin_search(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
+    ) -> NextRound {
+        let mut evaluator = framework.evaluator(nominator, attempt);
         let (possible, mut diagnosis) = match evaluator.possible() {
             Ok(possible) => possible,
             Err(found) => return NextRound::Found(found),
@@ -138,30 +156,31 @@ impl Cycle {
         let nominated = evaluator.nominated_node(&mut diagnosis);
         let mut search = Box::new(ExtendedSearch::new(diagnosis));
         let Some(node) = nominated else {
-            return self.search_all(core, attempt, search, possible);
+            return self.search_all(framework, nominator, attempt, search, possible);
         };
         search.slots = vec![node];
         search.visited = 1;
         search.nominated = Some(possible);
-        self.ask_next_filter(core, attempt, search)
+        self.ask_next_filter(framework, nominator, attempt, search)
     }
 
     /// The plugins filter all nodes.
     fn search_all(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
         possible: PreFiltered,
     ) -> NextRound {
-        let percentage = percentage_of_nodes(&core.settings, attempt);
+        let percentage = percentage_of_nodes(&framework.settings, attempt);
         // C-20: without a component that scores nodes, any feasible node is as good as another.
         let is_distinguished = !attempt.profile.score.is_empty()
-            || core
+            || framework
                 .settings
                 .extenders
                 .any(|spec| spec.filters || spec.prioritizes);
-        let feasible = core.evaluator(attempt).feasible(
+        let feasible = framework.evaluator(nominator, attempt).feasible(
             possible,
             (percentage, is_distinguished),
             &mut self.start_node,
@@ -171,7 +190,7 @@ impl Cycle {
             Err(status) => return NextRound::Found(Found::Failed(status)),
             Ok(found) => found,
         };
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &framework.cache.cluster().nodes;
         search.searched = nodes.log().end();
         slots.retain(|slot| {
             let view = nodes.get(*slot);
@@ -182,18 +201,19 @@ impl Cycle {
         search.excluded = excluded;
         search.stage = SearchStage::Filter(0);
         search.rounds += 1;
-        self.ask_next_filter(core, attempt, search)
+        self.ask_next_filter(framework, nominator, attempt, search)
     }
 
     /// No node is left. Nodes that have changed since the plugins filtered them are filtered again, so that no pod is
     /// evicted if a node has become feasible.
     fn search_again(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &framework.cache.cluster().nodes;
         if nodes.log().end() == search.searched {
             for (name, status) in std::mem::take(&mut search.rejected.statuses) {
                 if let Some(node) = nodes.slot(&name) {
@@ -212,10 +232,10 @@ impl Cycle {
             return NextRound::Found(Found::Failed(status));
         }
         attempt.evaluation.begin_anew();
-        match core.evaluator(attempt).possible() {
+        match framework.evaluator(nominator, attempt).possible() {
             Ok((possible, diagnosis)) => {
                 search.diagnosis = diagnosis;
-                self.search_all(core, attempt, search, possible)
+                self.search_all(framework, nominator, attempt, search, possible)
             }
             Err(found) => NextRound::Found(found),
         }
@@ -224,36 +244,32 @@ impl Cycle {
     /// Calls the next filtering extender for the remaining nodes.
     fn ask_next_filter(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
         let from = match search.stage {
             SearchStage::Filter(from) if !search.slots.is_empty() => from,
-            _ => return self.filtered(core, attempt, search),
+            _ => return self.filtered(framework, nominator, attempt, search),
         };
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings.extenders.clone();
+        let extenders = framework.settings.extenders.clone();
         let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.filters) else {
-            return self.filtered(core, attempt, search);
+            return self.filtered(framework, nominator, attempt, search);
         };
-        search.names = names(&core.cache.cluster().nodes, &search.slots);
+        search.names = names(&framework.cache.cluster().nodes, &search.slots);
         search.stage = SearchStage::Filter(at);
         let answer = job::of(extender.filter(&pod, &search.names));
-        let (wait, id) = ask(
-            (&mut core.outbound, &mut core.waits),
-            extender,
-            answer,
-            Waiter::Cycle,
-            core.clock.now(),
-        );
-        NextRound::Wait(search, wait, id)
+        let wait = ask(framework, extender, answer);
+        NextRound::Wait(search, CycleWaits::from(wait))
     }
 
     /// All extenders have filtered, or no node is left.
     fn filtered(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
@@ -262,85 +278,83 @@ impl Cycle {
             (0, Some(possible)) => {
                 // The rejections count when all extenders have answered.
                 search.rejected.any = false;
-                self.search_all(core, attempt, search, possible)
+                self.search_all(framework, nominator, attempt, search, possible)
             }
-            (0, None) => self.search_again(core, attempt, search),
+            (0, None) => self.search_again(framework, nominator, attempt, search),
             (1, _) => {
                 let only = search.slots.first().copied();
-                chosen(&core.cache.cluster().nodes, search, only)
+                chosen(&framework.cache.cluster().nodes, search, only)
             }
-            _ => self.ask_prioritizers(core, attempt, search),
+            _ => self.ask_prioritizers(framework, nominator, attempt, search),
         }
     }
 
     /// The plugins score; then all scoring extenders are called at once.
     fn ask_prioritizers(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
         let scores: Vec<(Slot, i64)> = if attempt.profile.score.is_empty() {
             search.slots.iter().map(|slot| (*slot, 0)).collect()
         } else {
-            match core.evaluator(attempt).score(&search.slots) {
+            match framework.evaluator(nominator, attempt).score(&search.slots) {
                 Ok(scores) => scores.nodes,
                 Err(status) => return NextRound::Found(Found::Failed(status)),
             }
         };
-        search.names = names(&core.cache.cluster().nodes, &search.slots);
+        search.names = names(&framework.cache.cluster().nodes, &search.slots);
         let pod = attempt.pod.pod.clone();
-        let extenders = core.settings.extenders.clone();
+        let extenders = framework.settings.extenders.clone();
         let mut asked = Vec::new();
-        // The cycle waits for the answer with the latest deadline, because all others have ended by then.
-        let mut latest: Option<(Wait, WaitId)> = None;
+        let mut waits: Option<CycleWaits> = None;
         let mut from = 0;
         while let Some((at, extender)) = extenders.next(from, &pod, |spec| spec.prioritizes) {
             from = at + 1;
             asked.push(at);
             let answer = job::of(extender.prioritize(&pod, &search.names));
-            let (wait, id) = ask(
-                (&mut core.outbound, &mut core.waits),
-                extender,
-                answer,
-                Waiter::Prioritizer(at),
-                core.clock.now(),
-            );
-            if latest
-                .as_ref()
-                .is_none_or(|(other, _)| other.deadline < wait.deadline)
-            {
-                latest = Some((wait, id));
+            let wait = (Waiter::Prioritizer(at), ask(framework, extender, answer));
+            match &mut waits {
+                Some(waits) => waits.others.push(wait),
+                None => {
+                    waits = Some(CycleWaits {
+                        first: wait,
+                        others: Vec::new(),
+                    });
+                }
             }
         }
         // No extender scores, so the choice is made at once.
-        let Some((wait, id)) = latest else {
+        let Some(waits) = waits else {
             let best = choose(&scores, &mut self.rng);
-            return chosen(&core.cache.cluster().nodes, search, best);
+            return chosen(&framework.cache.cluster().nodes, search, best);
         };
         let scores = scores.iter().map(|(_, score)| *score);
         let totals = search.names.iter().cloned().zip(scores).collect();
         search.stage = SearchStage::Prioritize { totals, asked };
-        NextRound::Wait(search, wait, id)
+        NextRound::Wait(search, waits)
     }
 
     /// A filtering extender has answered or failed.
     pub(super) fn resume_search(
         &mut self,
-        core: &mut Core,
-        mut attempt: Attempt,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
         wake: WakeReason,
-    ) -> CycleStep {
-        if drops_deleting(core, &mut attempt) {
-            return CycleStep::Over(CycleResult::Skipped);
+    ) -> StageEnd {
+        if drops_deleting(framework, attempt) {
+            return StageEnd::Dropped(None);
         }
-        let (settings, log) = (&core.settings, &mut core.outbound.log);
-        let next = match take_filtered(settings, log, &attempt, &mut search, wake) {
-            Ok(()) => self.resumed(core, &mut attempt, search),
+        let (settings, log) = (&framework.settings, &mut framework.outbound.log);
+        let next = match take_filtered(settings, log, attempt, &mut search, wake) {
+            Ok(()) => self.resumed(framework, nominator, attempt, search),
             Err(status) => NextRound::Found(Found::Failed(status)),
         };
-        self.search_on(core, attempt, next)
+        self.search_on(framework, nominator, attempt, next)
     }
 
     /// A scoring extender has answered or failed; failures are ignored. The cycle continues after the last answer.
@@ -350,7 +364,10 @@ impl Cycle {
         at: usize,
         reason: WakeReason,
     ) -> Option<CycleStep> {
-        let extender = core.settings.extenders.get(at).cloned()?;
+        let Core {
+            framework, queue, ..
+        } = &mut *core;
+        let extender = framework.settings.extenders.get(at).cloned()?;
         let Parked {
             attempt,
             at: ParkedAt::Search(search),
@@ -369,7 +386,7 @@ impl Cycle {
             Ok(given) => add_scores(totals, spec, given),
             Err(error) => {
                 let pod = &attempt.pod.pod;
-                core.outbound.log.v(
+                framework.outbound.log.v(
                     5,
                     "Failed to run extender's priority function. No score given by this extender.",
                     |line| {
@@ -385,40 +402,44 @@ impl Cycle {
         let Parked {
             mut attempt, at, ..
         } = *self.parked.take()?;
-        if drops_deleting(core, &mut attempt) {
-            return Some(CycleStep::Over(CycleResult::Skipped));
-        }
         let ParkedAt::Search(search) = at else {
             return None;
         };
-        let next = self.resumed(core, &mut attempt, search);
-        Some(self.search_on(core, attempt, next))
+        let end = if drops_deleting(framework, &mut attempt) {
+            StageEnd::Dropped(None)
+        } else {
+            let nominator = queue.nominator();
+            let next = self.resumed(framework, nominator, &mut attempt, search);
+            self.search_on(framework, nominator, &mut attempt, next)
+        };
+        Some(self.apply(core, attempt, end))
     }
 
     /// Continues with the remaining nodes.
     fn resumed(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &Nominator,
         attempt: &mut Attempt,
         mut search: Box<ExtendedSearch>,
     ) -> NextRound {
-        if let Err(found) = look_again(core, attempt, &mut search) {
+        if let Err(found) = look_again(framework, nominator, attempt, &mut search) {
             return NextRound::Found(found);
         }
         if search.slots.is_empty() {
-            return self.filtered(core, attempt, search);
+            return self.filtered(framework, nominator, attempt, search);
         }
         let SearchStage::Prioritize { totals, .. } = &search.stage else {
-            return self.ask_next_filter(core, attempt, search);
+            return self.ask_next_filter(framework, nominator, attempt, search);
         };
-        let nodes = &core.cache.cluster().nodes;
+        let nodes = &framework.cache.cluster().nodes;
         let left = search.slots.iter().filter_map(|slot| {
             let name = nodes.get(*slot)?.name();
             Some((*slot, *totals.get(name)?))
         });
         let left: Vec<(Slot, i64)> = left.collect();
         let best = choose(&left, &mut self.rng);
-        chosen(&core.cache.cluster().nodes, search, best)
+        chosen(&framework.cache.cluster().nodes, search, best)
     }
 
     /// The number of extenders that are scoring now.
@@ -451,21 +472,12 @@ fn names(nodes: &NodeTable, slots: &[Slot]) -> Arc<[Str]> {
     views.map(|view| view.name().clone()).collect()
 }
 
-/// Passes a call to the edge as a job.
-fn ask(
-    (outbound, waits): (&mut Outbound, &mut Waits),
-    extender: &Arc<dyn Extender>,
-    answer: Job,
-    waiter: Waiter,
-    now: Time,
-) -> (Wait, WaitId) {
-    let spec = extender.spec();
-    let job = outbound.start(answer);
-    let wait = Wait {
-        on: WaitOn::Job(job),
-        deadline: now + spec.timeout,
-    };
-    (wait.clone(), waits.add(waiter, wait))
+/// Passes a call to the edge as a job. Returns the wait for its answer.
+fn ask(framework: &mut Framework, extender: &Arc<dyn Extender>, answer: Job) -> Wait {
+    Wait {
+        on: WaitOn::Job(framework.outbound.start(answer)),
+        deadline: framework.clock.now() + extender.spec().timeout,
+    }
 }
 
 /// Applies the answer of a filtering extender.
@@ -516,24 +528,25 @@ fn take_filtered(
 /// A node whose filter fails is left out. If no node is left, all nodes are filtered again, and then the failure
 /// counts.
 fn look_again(
-    core: &mut Core,
+    framework: &mut Framework,
+    nominator: &Nominator,
     attempt: &mut Attempt,
     search: &mut ExtendedSearch,
 ) -> Result<(), Found> {
-    let stored = core.cache.stored(attempt.pod.pod.uid());
+    let stored = framework.cache.stored(attempt.pod.pod.uid());
     if stored.is_none_or(|pod| pod.is_assigned()) {
         let status = Status::error("the pod was deleted, or another scheduler has bound it");
         return Err(Found::Failed(status));
     }
     let names = std::mem::take(&mut search.names);
     // Nothing has changed, so only the slots of the names are looked up.
-    if core.cache.cluster().nodes.log().end() == search.seen {
-        let nodes = &core.cache.cluster().nodes;
+    if framework.cache.cluster().nodes.log().end() == search.seen {
+        let nodes = &framework.cache.cluster().nodes;
         search.slots = names.iter().filter_map(|name| nodes.slot(name)).collect();
         return Ok(());
     }
     attempt.evaluation.begin_anew();
-    let mut evaluator = core.evaluator(attempt);
+    let mut evaluator = framework.evaluator(nominator, attempt);
     let (possible, _) = evaluator.possible()?;
     // A failing filter rejects one node, not the pod, because others may be left.
     let mut broken = Vec::new();
@@ -556,7 +569,7 @@ fn look_again(
     if search.nominated.is_some() {
         search.nominated = Some(possible);
         for status in broken {
-            log_broken_nomination(&mut core.outbound.log, attempt, status.message());
+            log_broken_nomination(&mut framework.outbound.log, attempt, status.message());
         }
     } else {
         search.excluded.extend(broken);

@@ -17,11 +17,12 @@ mod topology;
 use super::extended;
 use super::{AssumedPod, Attempt, Cycle, CycleResult, begin_attempt, log_excluded};
 use crate::call_results::note_trial;
-use crate::core::{Core, PointRun, Ran, search_took};
+use crate::core::{Core, Framework, PointRun, Ran, search_took};
 use crate::group_checks;
 use crate::group_status::{self, AttemptEnd};
 use crate::nominations;
 use crate::placement::{Permitted, run_reserve, stage_failure, undo_placement};
+use crate::preemptions;
 use berth_api::{Pod, Str};
 use berth_evaluator::{FitError, Found, Placement};
 use berth_framework::call::PodRef;
@@ -29,9 +30,9 @@ use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupProgress, Nominating};
 use berth_framework::{Cluster, Code, Feature, Slot, Status};
 use berth_profile::{Point, Profile};
-use berth_queue::{GroupEnd, PluginSet, QueuedPodInfo};
+use berth_queue::{GroupEnd, Nominator, PluginSet, QueuedPodInfo, SchedulingQueue};
 use berth_telemetry::metrics::Metric;
-use post_filter::GroupNominations;
+use post_filter::{GroupNominations, GroupRoom};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,23 +94,25 @@ impl Cycle {
             permitted: Vec::new(),
             results: Vec::new(),
         };
-        let (queue, cx) = core.queue_with_context();
-        if queue.is_rejected_now(&cx, &info) {
-            queue.group_untried(&cx, info);
+        let Core {
+            framework, queue, ..
+        } = &mut *core;
+        if queue.is_rejected_now(&framework.context(), &info) {
+            queue.group_untried(&framework.context(), info);
             return ended;
         }
         let Some(group) = info.take_group() else {
             return ended;
         };
         let root = group.key().clone();
-        let began = core.clock.stage_begin();
-        let members = begin_members(core, group.into_ordered(), &mut ended.results);
+        let began = framework.clock.stage_begin();
+        let members = begin_members(framework, queue, group.into_ordered(), &mut ended.results);
         let Some(profile) = members.first().map(|member| member.attempt.profile.clone()) else {
-            let (queue, cx) = core.queue_with_context();
-            queue.group_ended(&cx, info, &root, &GroupEnd::Success);
+            queue.group_ended(&framework.context(), info, &root, &GroupEnd::Success);
             return ended;
         };
-        core.outbound
+        framework
+            .outbound
             .log
             .v(3, "Attempting to schedule pod group", |line| {
                 line.with("podGroup", root.to_string())
@@ -125,11 +128,12 @@ impl Cycle {
             has_no_nodes: false,
         };
         let pending: Vec<&Arc<Pod>> = run.members.iter().map(|m| &m.attempt.pod.pod).collect();
-        let searched = core.clock.stage_begin();
-        let status = match group_checks::check(&core.context(), &root, &pending) {
+        let searched = framework.clock.stage_begin();
+        let status = match group_checks::check(&framework.context(), &root, &pending) {
             Err(text) => Status::error(text),
             Ok(()) => {
-                let status = self.evaluate_group(core, &mut run, &root, None);
+                let status =
+                    self.evaluate_group(framework, queue.nominator_mut(), &mut run, &root, None);
                 if status.is_success() && run.placed.is_empty() {
                     Status::unschedulable("no pods were schedulable")
                 } else {
@@ -137,13 +141,20 @@ impl Cycle {
                 }
             }
         };
-        let seconds = core.clock.seconds_since(searched);
+        let seconds = framework.clock.seconds_since(searched);
         let metric = Metric::PodGroupSchedulingAlgorithmDuration;
-        core.metrics.observe(metric, &[], seconds);
-        let (status, nominations) = match status.code() {
-            Code::Unschedulable => self.make_room(core, &mut run, status),
-            _ => (status, GroupNominations::default()),
+        framework.metrics.observe(metric, &[], seconds);
+        let room = match status.code() {
+            Code::Unschedulable => {
+                self.make_room(framework, queue.nominator_mut(), &mut run, status)
+            }
+            _ => GroupRoom::none(status),
         };
+        core.make_requested_calls();
+        for preemption in room.preemptions {
+            preemptions::start(core, preemption, name.clone());
+        }
+        let (status, nominations) = (room.status, room.nominations);
         let rejectors = std::mem::take(&mut run.rejectors);
         let has_no_nodes = run.has_no_nodes;
         let is_decided = matches!(status.code(), Code::Unschedulable | Code::Success);
@@ -168,10 +179,13 @@ impl Cycle {
             root: &root,
             status: &status,
             is_waiting: is_waiting && !status.is_success(),
-            seconds: core.clock.seconds_since(began),
+            seconds: core.framework.clock.seconds_since(began),
             profile: &name,
         };
-        let (log, metrics) = (&mut core.outbound.log, &mut core.metrics);
+        let (log, metrics) = (
+            &mut core.framework.outbound.log,
+            &mut core.framework.metrics,
+        );
         group_status::attempt_ended(log, metrics, &attempt, &ended.results);
         let (queue, cx) = core.queue_with_context();
         queue.group_ended(&cx, info, &root, &end);
@@ -182,18 +196,19 @@ impl Cycle {
     /// placements are reverted.
     fn evaluate_group(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let is_topological = core
+        let is_topological = framework
             .settings
             .is_on(Feature::TopologyAwareWorkloadScheduling);
         let status = if is_topological {
-            self.evaluate_placements(core, run, key, scope)
+            self.evaluate_placements(framework, nominator, run, key, scope)
         } else {
-            self.evaluate_within(core, run, key, scope)
+            self.evaluate_within(framework, nominator, run, key, scope)
         };
         run.statuses.insert(key.clone(), status.clone());
         status
@@ -202,37 +217,41 @@ impl Cycle {
     /// The same on these nodes.
     fn evaluate_within(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
         let mark = run.placed.len();
         let status = match key.kind {
-            GroupKind::PodGroup => self.evaluate_leaf(core, run, key, scope),
-            GroupKind::CompositePodGroup => self.evaluate_composite(core, run, key, scope),
+            GroupKind::PodGroup => self.evaluate_leaf(framework, nominator, run, key, scope),
+            GroupKind::CompositePodGroup => {
+                self.evaluate_composite(framework, nominator, run, key, scope)
+            }
         };
         if !status.is_success() {
-            run.revert(core, mark);
+            run.revert(framework, nominator, mark);
         }
         status
     }
 
     fn evaluate_composite(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let children = core.cache.cluster().groups().children(key);
+        let children = framework.cache.cluster().groups().children(key);
         let mut started = 0;
-        let mut answer = feasible(&core.context(), &run.profile, key, (0, children.len()));
+        let mut answer = feasible(&framework.context(), &run.profile, key, (0, children.len()));
         for (at, child) in children.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
             }
-            let status = self.evaluate_group(core, run, child, scope);
+            let status = self.evaluate_group(framework, nominator, run, child, scope);
             // An error says nothing about the quorum, so it fails the whole group.
             if status.code() == Code::Error {
                 return Status::error(format!(
@@ -242,7 +261,7 @@ impl Cycle {
             }
             started += usize::from(status.is_success());
             answer = feasible(
-                &core.context(),
+                &framework.context(),
                 &run.profile,
                 key,
                 (started, children.len() - at - 1),
@@ -254,7 +273,8 @@ impl Cycle {
     /// Tries the members of a pod group in sequence. Members with a node count from the beginning.
     fn evaluate_leaf(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         key: &GroupKey,
         scope: Scope<'_>,
@@ -266,13 +286,13 @@ impl Cycle {
             let members = cluster.pods.members(key);
             members.map_or(0, |members| members.scheduled().len())
         };
-        let count = (scheduled(core.cache.cluster()), members.len());
-        let mut answer = feasible(&core.context(), &run.profile, key, count);
+        let count = (scheduled(framework.cache.cluster()), members.len());
+        let mut answer = feasible(&framework.context(), &run.profile, key, count);
         for (tried, at) in members.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
             }
-            self.try_member(core, run, *at, scope);
+            self.try_member(framework, nominator, run, *at, scope);
             if let MemberFound::Failed(status) = &run.members[*at].found {
                 let text = status.message();
                 return Status::error(format!(
@@ -280,23 +300,33 @@ impl Cycle {
                 ));
             }
             // Counted again: a member that was just placed is a scheduled member of the cluster.
-            let count = (scheduled(core.cache.cluster()), members.len() - tried - 1);
-            answer = feasible(&core.context(), &run.profile, key, count);
+            let count = (
+                scheduled(framework.cache.cluster()),
+                members.len() - tried - 1,
+            );
+            answer = feasible(&framework.context(), &run.profile, key, count);
         }
         settled(answer)
     }
 
     /// Evaluates a member like a single pod, and places it in memory if a node fits.
-    fn try_member(&mut self, core: &mut Core, run: &mut GroupRun, at: usize, scope: Scope<'_>) {
+    fn try_member(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
+        run: &mut GroupRun,
+        at: usize,
+        scope: Scope<'_>,
+    ) {
         let member = &mut run.members[at];
         let attempt = &mut member.attempt;
-        core.outbound.log.v(
+        framework.outbound.log.v(
             4,
             "Attempting to schedule a pod belonging to a pod group",
             |line| line.with("pod", &*attempt.pod.pod),
         );
-        attempt.began = core.clock.stage_begin();
-        if extended::takes_part(&core.settings.extenders, attempt) {
+        attempt.began = framework.clock.stage_begin();
+        if extended::takes_part(&framework.settings.extenders, attempt) {
             let text = "extenders cannot take part in the scheduling of pod groups";
             member.found = MemberFound::Failed(Status::error(text));
             return;
@@ -304,16 +334,16 @@ impl Cycle {
         // It may have been tried on other nodes before.
         attempt.evaluation.begin_anew();
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
-        let begin = self.search_begin(&core.settings, attempt, false);
-        let found = self.search(core, attempt, scope);
-        core.log_if_slow(attempt);
-        core.observe_evaluation(attempt);
-        search_took(&core.clock, &mut core.metrics, attempt);
+        let begin = self.search_begin(&framework.settings, attempt, false);
+        let found = self.search(framework, nominator, attempt, scope);
+        framework.log_if_slow(attempt);
+        framework.observe_evaluation(attempt);
+        search_took(&framework.clock, &mut framework.metrics, attempt);
         member.found = match found {
             Found::Placed(placement) => {
-                log_excluded(&mut core.outbound.log, attempt, &placement);
-                core.note_decision(attempt, &placement, begin);
-                run.place(core, at, &placement);
+                log_excluded(&mut framework.outbound.log, attempt, &placement);
+                framework.note_decision(nominator, attempt, &placement, begin);
+                run.place(framework, nominator, at, &placement);
                 return;
             }
             Found::Unfit(error) => {
@@ -337,12 +367,18 @@ impl Cycle {
 type Ended = Vec<(PodRef, CycleResult)>;
 
 /// Begins an attempt of each member, except of terminating members and of members with a node.
-fn begin_members(core: &mut Core, infos: Vec<QueuedPodInfo>, ended: &mut Ended) -> Vec<Member> {
+fn begin_members(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    infos: Vec<QueuedPodInfo>,
+    ended: &mut Ended,
+) -> Vec<Member> {
     let mut members = Vec::with_capacity(infos.len());
     for info in infos {
         let pod = PodRef::of(&info.pod);
         let leaf = GroupKey::of_pod(&info.pod);
-        match begin_attempt(core, info).zip(leaf) {
+        let begun = begin_attempt(framework, info).map_err(|uid| queue.done(&uid));
+        match begun.ok().zip(leaf) {
             Some((attempt, leaf)) => members.push(Member {
                 attempt,
                 leaf,
@@ -407,12 +443,16 @@ fn settled(answer: Status) -> Status {
 
 impl GroupRun {
     /// Assumes a member on its node, and runs Reserve.
-    fn place(&mut self, core: &mut Core, at: usize, placement: &Placement) {
+    fn place(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
+        at: usize,
+        placement: &Placement,
+    ) {
         let member = &mut self.members[at];
         let attempt = &mut member.attempt;
-        let uid = attempt.pod.pod.uid().clone();
-        let node = placement.name.clone();
-        let pod = match core.cache.assume(&attempt.pod.pod, &node) {
+        let pod = match framework.cache.assume(&attempt.pod.pod, &placement.name) {
             Ok(pod) => pod,
             Err(error) => {
                 member.found = MemberFound::Failed(Status::error(error.to_string()));
@@ -420,56 +460,72 @@ impl GroupRun {
             }
         };
         // It counts only on its node, not on its nominated node.
-        member.nominated = nominations::set_aside(core.queue.nominator_mut(), &uid);
-        let nodes = (placement.evaluated, placement.feasible);
-        let placed = AssumedPod { pod, node, nodes };
-        match reserve(core, attempt, &placed) {
+        member.nominated = nominations::set_aside(nominator, attempt.pod.pod.uid());
+        let placed = AssumedPod {
+            pod,
+            node: placement.name.clone(),
+            nodes: (placement.evaluated, placement.feasible),
+        };
+        match reserve(framework, attempt, &placed) {
             None => {
-                note_trial(core);
+                note_trial(framework);
                 member.found = MemberFound::Placed(Box::new(placed));
                 self.placed.push(at);
             }
             Some(status) => {
                 member.found = if status.is_rejected() {
-                    let node = core.cache.cluster().nodes.slot(&placed.node);
+                    let node = framework.cache.cluster().nodes.slot(&placed.node);
                     MemberFound::Unfit(Box::new(FitError::of_one(node, status)))
                 } else {
                     MemberFound::Failed(status)
                 };
-                member.unplace(core, &placed);
+                member.unplace(framework, nominator, &placed);
             }
         }
     }
 
     /// Reverts the placements after the first `keep`, the last one first.
-    fn revert(&mut self, core: &mut Core, keep: usize) {
+    fn revert(&mut self, framework: &mut Framework, nominator: &mut Nominator, keep: usize) {
         while self.placed.len() > keep
             && let Some(at) = self.placed.pop()
         {
             let member = &mut self.members[at];
             let found = std::mem::replace(&mut member.found, MemberFound::Untried);
             if let MemberFound::Placed(placed) = found {
-                member.unplace(core, &placed);
+                member.unplace(framework, nominator, &placed);
             }
         }
     }
 }
 
 impl Member {
-    fn unplace(&mut self, core: &mut Core, placed: &AssumedPod) {
-        undo_placement(core, &mut self.attempt, placed);
-        note_trial(core);
+    fn unplace(
+        &mut self,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
+        placed: &AssumedPod,
+    ) {
+        undo_placement(framework, &mut self.attempt, placed);
+        note_trial(framework);
         if let Some(node) = self.nominated.take() {
-            let (nominator, nominating) = (core.queue.nominator_mut(), Nominating::Set(node));
-            nominator.add(core.cache.cluster(), &self.attempt.pod.pod, &nominating);
+            let nominating = Nominating::Set(node);
+            nominator.add(
+                framework.cache.cluster(),
+                &self.attempt.pod.pod,
+                &nominating,
+            );
         }
     }
 }
 
 /// Runs Reserve. Returns the status of a rejection or an error.
-fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Option<Status> {
-    let mut run = PointRun::begin(&core.clock, Point::Reserve.as_str());
-    let failed = match run_reserve(core, attempt, placed, &mut run, None) {
+fn reserve(
+    framework: &mut Framework,
+    attempt: &mut Attempt,
+    placed: &AssumedPod,
+) -> Option<Status> {
+    let mut run = PointRun::begin(&framework.clock, Point::Reserve.as_str());
+    let failed = match run_reserve(framework, attempt, placed, &mut run, None) {
         Ran::Through => None,
         Ran::Ended(status) => Some(status),
         Ran::Waits(_) => attempt.profile.reserve.get(run.at()).map(|member| {
@@ -478,6 +534,6 @@ fn reserve(core: &mut Core, attempt: &mut Attempt, placed: &AssumedPod) -> Optio
         }),
     };
     let code = failed.as_ref().map_or(Code::Success, Status::code);
-    run.end(&core.clock, &mut core.metrics, attempt, code);
+    run.end(&framework.clock, &mut framework.metrics, attempt, code);
     failed
 }

@@ -1,14 +1,15 @@
 //! PostFilter: preemption for a pod that fits nowhere (F-10, C-32).
 
-use super::{Attempt, Cycle, CycleResult, CycleStep, ParkedAt, drops_deleting};
-use crate::core::{Answered, Core, PointRun, Ran, search_took};
-use crate::failure::{AttemptFailure, fail};
+use super::{Attempt, Cycle, CycleWaits, ParkedAt, StageEnd, drops_deleting};
+use crate::core::{Answered, Framework, PointRun, Ran, search_took};
+use crate::failure::AttemptFailure;
 use berth_api::Str;
 use berth_evaluator::FitError;
 use berth_framework::plugin::{Nominating, PostFilterResult, PostFilterStep};
 use berth_framework::stage::WakeReason;
 use berth_framework::{Code, Feature, Status};
 use berth_profile::Point;
+use berth_queue::Nominator;
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 
@@ -58,49 +59,53 @@ impl Cycle {
     /// No node fits: runs PostFilter.
     pub(super) fn run_post_filter(
         &mut self,
-        core: &mut Core,
-        mut attempt: Attempt,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
         error: Box<FitError>,
-    ) -> CycleStep {
+    ) -> StageEnd {
         if attempt.profile.post_filter.is_empty() {
-            search_took(&core.clock, &mut core.metrics, &attempt);
+            search_took(&framework.clock, &mut framework.metrics, attempt);
             let failure = AttemptFailure::unfit(error, Nominating::Set(Str::default()));
-            return CycleStep::Over(fail(core, attempt, failure));
+            return StageEnd::failed(failure);
         }
         attempt.evaluation.tally.sampled = attempt.is_sampled.then(Box::default);
         let run = PostFilterRun {
-            run: PointRun::begin(&core.clock, Point::PostFilter.as_str()),
+            run: PointRun::begin(&framework.clock, Point::PostFilter.as_str()),
             error,
             so_far: PostFilterSoFar::default(),
         };
-        self.go_on_with_post_filter(core, attempt, run, None)
+        self.go_on_with_post_filter(framework, nominator, attempt, run, None)
     }
 
     /// Calls the PostFilter plugins, starting with the waiting plugin if the cycle was parked. Then the attempt ends,
     /// because a nominated pod is scheduled in another attempt.
     pub(super) fn go_on_with_post_filter(
         &mut self,
-        core: &mut Core,
-        mut attempt: Attempt,
+        framework: &mut Framework,
+        nominator: &Nominator,
+        attempt: &mut Attempt,
         post_filter: PostFilterRun,
         reason: Option<WakeReason>,
-    ) -> CycleStep {
+    ) -> StageEnd {
         let PostFilterRun {
             mut run,
             mut error,
             mut so_far,
         } = post_filter;
         let profile = attempt.profile.clone();
-        let began = core.clock.stage_begin();
+        let began = framework.clock.stage_begin();
         let statuses = &error.diagnosis.statuses;
         let ran = run.go(
-            core,
-            &mut attempt,
+            framework,
+            attempt,
             &profile.post_filter,
             reason,
-            |core, attempt, plugin, wake| {
+            |framework, attempt, plugin, wake| {
                 let pod = attempt.pod.clone();
-                core.dry_run(attempt, |cx| plugin.post_filter(cx, &pod, statuses, wake))
+                framework.dry_run(nominator, attempt, |cx| {
+                    plugin.post_filter(cx, &pod, statuses, wake)
+                })
             },
             |member, step| match step {
                 PostFilterStep::Wait(wait) => Answered::Wait(wait),
@@ -113,23 +118,28 @@ impl Cycle {
         let (status, nominating) = match ran {
             Ran::Waits(wait) => {
                 let run = PostFilterRun { run, error, so_far };
-                return self.park(&mut core.waits, attempt, ParkedAt::PostFilter(run), wait);
+                return StageEnd::Waits(ParkedAt::PostFilter(run), CycleWaits::from(wait));
             }
             Ran::Ended(end) => end,
             Ran::Through => (so_far.status.unwrap_or_default(), so_far.nominating),
         };
-        run.end(&core.clock, &mut core.metrics, &mut attempt, status.code());
-        if core.settings.is_on(Feature::GenericWorkload) {
-            let seconds = core.clock.seconds_since(began);
+        run.end(
+            &framework.clock,
+            &mut framework.metrics,
+            attempt,
+            status.code(),
+        );
+        if framework.settings.is_on(Feature::GenericWorkload) {
+            let seconds = framework.clock.seconds_since(began);
             let labels = ["pod", status.code().as_str()];
             let metric = Metric::PreemptionEvaluationDuration;
-            core.metrics.observe(metric, &labels, seconds);
+            framework.metrics.observe(metric, &labels, seconds);
         }
         // PostFilter has ended, so its results about nodes, which the attempt borrowed, return to the cache.
         self.answer_cache.revert(&mut attempt.evaluation);
-        core.observe_evaluation(&mut attempt);
-        if drops_deleting(core, &mut attempt) {
-            return CycleStep::Over(CycleResult::Skipped);
+        framework.observe_evaluation(attempt);
+        if drops_deleting(framework, attempt) {
+            return StageEnd::Dropped(None);
         }
         const MESSAGE: &str = "Status after running PostFilter plugins for pod";
         let describe = |line: LogLine| {
@@ -137,12 +147,15 @@ impl Cycle {
             line.with("status", status.message())
         };
         match status.code() {
-            Code::Error => core.outbound.log.push(describe(LogLine::error(MESSAGE))),
-            _ => core.outbound.log.v(5, MESSAGE, describe),
+            Code::Error => framework
+                .outbound
+                .log
+                .push(describe(LogLine::error(MESSAGE))),
+            _ => framework.outbound.log.v(5, MESSAGE, describe),
         }
         error.diagnosis.post_filter_message = status.message();
-        search_took(&core.clock, &mut core.metrics, &attempt);
+        search_took(&framework.clock, &mut framework.metrics, attempt);
         let failure = AttemptFailure::unfit(error, nominating);
-        CycleStep::Over(fail(core, attempt, failure))
+        StageEnd::failed(failure)
     }
 }

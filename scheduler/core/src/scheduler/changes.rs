@@ -69,7 +69,13 @@ impl Intake<'_> {
     fn deleted(&mut self, kind: Kind, namespace: &Str, name: &Str) {
         match kind {
             Kind::Pod => {
-                if let Some(pod) = self.core.cache.stored_by_name(namespace, name).cloned() {
+                if let Some(pod) = self
+                    .core
+                    .framework
+                    .cache
+                    .stored_by_name(namespace, name)
+                    .cloned()
+                {
                     self.pod_deleted(&pod);
                 }
             }
@@ -89,7 +95,7 @@ impl Intake<'_> {
             })
             .collect();
         let mut dropped = 0_u32;
-        for (namespace, name, uid) in self.core.cache.identities(kind) {
+        for (namespace, name, uid) in self.core.framework.cache.identities(kind) {
             match listed.get(&(&namespace, &name)) {
                 Some(listed) if **listed == uid => {}
                 // The new object of that name replaces it when it is applied below.
@@ -105,9 +111,11 @@ impl Intake<'_> {
         if dropped > 0 {
             let (_, _, plural) = kind.resource();
             let labels = [plural];
-            self.core
-                .metrics
-                .add(Metric::ObjectsDroppedByList, &labels, f64::from(dropped));
+            self.core.framework.metrics.add(
+                Metric::ObjectsDroppedByList,
+                &labels,
+                f64::from(dropped),
+            );
         }
         for object in objects {
             if object.kind() == kind {
@@ -120,11 +128,11 @@ impl Intake<'_> {
 
     fn node_applied(&mut self, node: Arc<Node>) {
         let began = self.stage_began();
-        let old = self.core.cache.node(node.name()).cloned();
+        let old = self.core.framework.cache.node(node.name()).cloned();
         match old {
             None => {
                 self.seen(3, "Add event for node", node.name());
-                self.core.cache.set_node(node.clone());
+                self.core.framework.cache.set_node(node.clone());
                 let new = Object::Node(node);
                 self.core.move_all(&NODE_ADD, None, Some(&new), None);
                 self.handled(&NODE_ADD, began);
@@ -134,9 +142,10 @@ impl Intake<'_> {
                     && old.metadata.uid == node.metadata.uid => {}
             Some(old) => {
                 self.seen(4, "Update event for node", node.name());
-                let events = node_update_events(&old, &node, &self.core.settings.features);
-                self.core.cache.set_node(node.clone());
-                node_changed(&mut self.core.cache, &old, &node);
+                let events =
+                    node_update_events(&old, &node, &self.core.framework.settings.features);
+                self.core.framework.cache.set_node(node.clone());
+                node_changed(&mut self.core.framework.cache, &old, &node);
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {
@@ -148,16 +157,16 @@ impl Intake<'_> {
 
     fn node_deleted(&mut self, name: &str) {
         let began = self.stage_began();
-        let Some(node) = self.core.cache.node(name).cloned() else {
+        let Some(node) = self.core.framework.cache.node(name).cloned() else {
             return;
         };
         self.seen(3, "Delete event for node", name);
         // Before the node is removed from the cache, so that hints still see it.
         let old = Object::Node(node);
         self.core.move_all(&NODE_DELETE, Some(&old), None, None);
-        let rejections = self.core.cache.cluster_mut().rejections_mut();
+        let rejections = self.core.framework.cache.cluster_mut().rejections_mut();
         rejections.node_changed(name);
-        self.core.cache.remove_node(name);
+        self.core.framework.cache.remove_node(name);
         self.handled(&NODE_DELETE, began);
     }
 
@@ -165,6 +174,7 @@ impl Intake<'_> {
     #[track_caller]
     fn seen(&mut self, level: u8, what: &'static str, node: &str) {
         self.core
+            .framework
             .outbound
             .log
             .v(level, what, |line| line.with("node", node));
@@ -223,11 +233,11 @@ impl Intake<'_> {
 
     /// The end of the previous measurement: of the previous change, or the beginning of the step.
     fn stage_began(&self) -> u64 {
-        self.core.clock.laps().last_nanos()
+        self.core.framework.clock.laps().last_nanos()
     }
 
     fn nanos(&self) -> u64 {
-        self.core.clock.laps().nanos()
+        self.core.framework.clock.laps().nanos()
     }
 
     fn handled(&mut self, event: &ClusterEvent, began: u64) {
@@ -238,8 +248,10 @@ impl Intake<'_> {
     fn observe_handling(&mut self, event: &ClusterEvent, nanos: u64) {
         event.write_label(self.event_label);
         let labels = [self.event_label.as_str()];
-        self.core
-            .metrics
-            .observe(Metric::EventHandlingDuration, &labels, nanos as f64 / 1e9);
+        self.core.framework.metrics.observe(
+            Metric::EventHandlingDuration,
+            &labels,
+            nanos as f64 / 1e9,
+        );
     }
 }

@@ -9,7 +9,7 @@ use berth_telemetry::metrics::Metric;
 impl Scheduler {
     /// The last decision about a pod, if it is among the last [`DECISIONS_MAX`](crate::DECISIONS_MAX).
     pub fn decision(&self, uid: &str) -> Option<&PodDecision> {
-        self.core.explanations.decisions.of(uid)
+        self.core.framework.decisions.of(uid)
     }
 
     /// The observed removals of a scheduling gate.
@@ -29,13 +29,13 @@ impl Scheduler {
 
     /// The last decisions, oldest first.
     pub fn decisions(&self) -> impl DoubleEndedIterator<Item = &PodDecision> {
-        self.core.explanations.decisions.all()
+        self.core.framework.decisions.all()
     }
 
     /// The approximate number of bytes kept for explanations: the last attempts of pods and the last decisions, without
     /// the objects that they share with the cluster.
     pub fn explanation_bytes(&self) -> usize {
-        self.core.explanations.bytes()
+        self.core.explanations.bytes() + self.core.framework.decisions.bytes()
     }
 
     /// The progress of a pod; `None` for a pod that is in the queue, is bound, or is not known.
@@ -43,7 +43,7 @@ impl Scheduler {
         let core = &self.core;
         if let Some(pod) = self.bindings.pod(uid) {
             let node = pod.pod.spec.node_name.clone();
-            return Some(core.unbound.progress(uid, node));
+            return Some(core.framework.unbound.progress(uid, node));
         }
         core.queue
             .in_flight()
@@ -60,13 +60,14 @@ impl Scheduler {
 
     /// Returns whether extenders are configured.
     pub fn has_extenders(&self) -> bool {
-        !self.core.settings.extenders.is_empty()
+        !self.core.framework.settings.extenders.is_empty()
     }
 
     /// The number of pods that were scheduled after the periodic flush had moved them; each is a missed wake-up.
     pub fn flush_rescues(&self) -> u64 {
         let rescues = self
             .core
+            .framework
             .metrics
             .number(Metric::PodScheduledAfterFlush, &[]);
         rescues as u64

@@ -43,6 +43,7 @@ impl Scheduler {
     pub fn judge(&mut self, pod: &Arc<Pod>, without: &[Str]) -> Option<PodVerdict> {
         let core = &mut self.core;
         let profile = core
+            .framework
             .settings
             .profiles
             .get(&pod.spec.scheduler_name)?
@@ -53,9 +54,12 @@ impl Scheduler {
         pending.status.nominated_node_name = Str::default();
         let info = Arc::new(PodInfo::new(Arc::new(pending)));
         let (mut evaluation, work) = (Evaluation::default(), Work::default());
+        let nominator = core.queue.nominator();
         let mut evaluator = Evaluator {
             stopwatch: &NoStopwatch,
-            ..core.evaluator_of(&profile, &info, &mut evaluation, &work)
+            ..core
+                .framework
+                .evaluator_of(nominator, (&profile, &info, &work), &mut evaluation)
         };
         let cluster = &mut *evaluator.cluster;
         cluster.nodes.begin();

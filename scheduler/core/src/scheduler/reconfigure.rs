@@ -8,13 +8,14 @@
 //! way.
 
 use super::{ObservedInput, Scheduler, hooks_of, register_calls};
-use crate::core::{Core, nominated_without, pods_of_others, waiting_without};
+use crate::core::{Calls, Framework, nominated_without, pods_of_others, waiting_without};
 use crate::nominations;
 use crate::pod_status::correct_status;
 use berth_api::{Duration, Pod, Time};
 use berth_framework::extender::Extenders;
 use berth_framework::registry::Registry;
 use berth_profile::{ProfileErrors, ProfileSpec, Profiles};
+use berth_queue::SchedulingQueue;
 use std::fmt;
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ impl Scheduler {
         // A registered but unused type has no effect, so a failure half-way changes nothing.
         register_calls(&profiles, self.core.calls.dispatcher_mut())?;
         self.observed(now, ObservedInput::Reconfigure(new));
-        self.core.begin_step(now);
+        self.core.framework.begin_step(now);
 
         let core = &mut self.core;
         let left = waiting_without(&core.queue, &profiles);
@@ -97,7 +98,7 @@ impl Scheduler {
         for uid in nominated_without(&core.queue, &profiles) {
             nominations::set_aside(core.queue.nominator_mut(), &uid);
         }
-        let others = pods_of_others(&core.cache, &core.settings);
+        let others = pods_of_others(&core.framework.cache, &core.framework.settings);
         let percentage = new.percentage_of_nodes_to_score;
         core.set_configuration(profiles, percentage, new.extenders.clone());
         self.cycle.forget_answers();
@@ -105,7 +106,7 @@ impl Scheduler {
         let backoffs = (new.pod_initial_backoff, new.pod_max_backoff);
         let (queue, cx) = core.queue_with_context();
         queue.reconfigure(&cx, backoffs, hooks);
-        let joined = enqueue_newcomers(core, others);
+        let joined = enqueue_newcomers(&core.framework, &mut core.queue, &mut core.calls, others);
         self.settle();
         Ok(Reconfigured {
             left: left.len(),
@@ -117,19 +118,29 @@ impl Scheduler {
 /// Queues the pods that have a profile now, the oldest first. A pod with an attempt under way, which began with a
 /// profile of an earlier configuration, returns to the queue if it fails. The status of a pod that was bound while it
 /// had no profile is corrected.
-fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
-    let is_bound = |pod: &&Arc<Pod>| pod.is_assigned() && core.settings.has_profile(pod);
-    let bound: Vec<Arc<Pod>> = pods.iter().filter(is_bound).cloned().collect();
-    let now = core.clock.now();
-    for pod in &bound {
-        correct_status(&mut core.calls, pod, now);
+fn enqueue_newcomers(
+    framework: &Framework,
+    queue: &mut SchedulingQueue,
+    calls: &mut Calls,
+    mut pods: Vec<Arc<Pod>>,
+) -> usize {
+    let Framework {
+        settings,
+        cache,
+        unbound,
+        clock,
+        ..
+    } = framework;
+    for pod in &pods {
+        if pod.is_assigned() && settings.has_profile(pod) {
+            correct_status(calls, pod, clock.now());
+        }
     }
-    let is_under_way =
-        |uid: &str| core.queue.in_flight().contains(uid) || core.unbound.contains(uid);
+    let is_under_way = |uid: &str| queue.in_flight().contains(uid) || unbound.contains(uid);
     pods.retain(|pod| {
-        let waits = core.settings.has_profile(pod)
-            && (!pod.is_assigned() || core.settings.makes_room_for_resize(pod));
-        waits && !core.cache.is_assumed(pod.uid()) && !is_under_way(pod.uid())
+        let waits = settings.has_profile(pod)
+            && (!pod.is_assigned() || settings.makes_room_for_resize(pod));
+        waits && !cache.is_assumed(pod.uid()) && !is_under_way(pod.uid())
     });
     pods.sort_by(|a, b| {
         let age = |pod: &Pod| pod.metadata.creation_timestamp;
@@ -137,8 +148,8 @@ fn enqueue_newcomers(core: &mut Core, mut pods: Vec<Arc<Pod>>) -> usize {
         (age(a), name(a)).cmp(&(age(b), name(b)))
     });
     for pod in &pods {
-        let effective = core.cache.effective(pod.uid()).unwrap_or(pod).clone();
-        core.enqueue(effective);
+        let effective = cache.effective(pod.uid()).unwrap_or(pod);
+        queue.add(&framework.context(), effective.clone());
     }
     pods.len()
 }

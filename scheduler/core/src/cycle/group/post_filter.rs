@@ -4,16 +4,17 @@
 //! again. Nothing is published during the trial, and the table is unchanged at the end.
 
 use super::{Cycle, GroupRun, MemberFound};
-use crate::core::Core;
+use crate::core::Framework;
 use crate::nominations;
-use crate::preemptions;
 use berth_api::Str;
 use berth_evaluator::Evaluation;
 use berth_framework::cluster::GroupKey;
 use berth_framework::plugin::{
     GroupDryRun, GroupPostFilterResult, Nominating, PodGroupPostFilterContext,
 };
+use berth_framework::stage::Preemption;
 use berth_framework::{Cluster, Code, PodInfo, Slot, Status};
+use berth_queue::Nominator;
 use berth_telemetry::LogLine;
 use berth_telemetry::metrics::Metric;
 use rustc_hash::FxHashMap;
@@ -43,23 +44,43 @@ impl GroupNominations {
     }
 }
 
+/// The result of PodGroupPostFilter.
+pub(super) struct GroupRoom {
+    /// The status of the group, with the answers of the plugins.
+    pub(super) status: Status,
+    pub(super) nominations: GroupNominations,
+    /// The preemptions to start.
+    pub(super) preemptions: Vec<Preemption>,
+}
+
+impl GroupRoom {
+    /// No plugin has run.
+    pub(super) fn none(status: Status) -> Self {
+        Self {
+            status,
+            nominations: GroupNominations::default(),
+            preemptions: Vec::new(),
+        }
+    }
+}
+
 impl Cycle {
-    /// Runs PodGroupPostFilter for a rejected group. Returns its status with the answers of the plugins, and the
-    /// nominations of the members.
+    /// Runs PodGroupPostFilter for a rejected group.
     pub(super) fn make_room(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
-        mut status: Status,
-    ) -> (Status, GroupNominations) {
+        status: Status,
+    ) -> GroupRoom {
         let profile = run.profile.clone();
-        let mut nominations = GroupNominations::Cleared;
+        let mut room = GroupRoom::none(status);
         for member in &profile.pod_group_post_filter {
-            let began = core.clock.stage_begin();
-            let result = self.dry_run(core, run, |cx, root| {
+            let began = framework.clock.stage_begin();
+            let result = self.dry_run(framework, nominator, run, |cx, root| {
                 member.plugin.post_filter_group(cx, root)
             });
-            let seconds = core.clock.seconds_since(began);
+            let seconds = framework.clock.seconds_since(began);
             let GroupPostFilterResult {
                 status: answer,
                 nominations: nominated,
@@ -77,34 +98,36 @@ impl Cycle {
                     Code::Error => "error",
                     _ => "unschedulable",
                 };
-                core.metrics
+                framework
+                    .metrics
                     .count(Metric::WorkloadPreemptionAttempts, &[result]);
                 let labels = [run.root.kind.as_str(), answer.code().as_str()];
-                core.metrics
+                framework
+                    .metrics
                     .observe(Metric::PreemptionEvaluationDuration, &labels, seconds);
             }
-            core.count_observations(observations);
+            framework.count_observations(observations);
             for call in calls {
-                core.call(call);
+                framework.requests.call(call);
             }
-            if let Some(preemption) = preemption {
-                preemptions::start(core, preemption, profile.name.clone());
-            }
+            room.preemptions.extend(preemption);
             let message = answer.message();
             match answer.code() {
                 Code::Error => {
                     let line = LogLine::error("Status after running PodGroupPostFilter plugins");
-                    core.outbound.log.push(
+                    framework.outbound.log.push(
                         line.with("podGroup", run.root.to_string())
                             .with("err", &*message),
                     );
-                    return (answer, GroupNominations::Cleared);
+                    room.status = answer;
+                    room.nominations = GroupNominations::Cleared;
+                    return room;
                 }
                 _ if message.is_empty() => {}
-                _ => status.append_reason(message),
+                _ => room.status.append_reason(message),
             }
             if answer.is_success() {
-                nominations = match nominated {
+                room.nominations = match nominated {
                     None => GroupNominations::Kept,
                     Some(nodes) => GroupNominations::Set(nodes.into_iter().collect()),
                 };
@@ -114,13 +137,14 @@ impl Cycle {
                 break;
             }
         }
-        (status, nominations)
+        room
     }
 
     /// Lets a plugin change the cluster and try the group, and reverts all changes.
     fn dry_run(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         work: impl FnOnce(&mut PodGroupPostFilterContext<'_>, &GroupKey) -> GroupPostFilterResult,
     ) -> GroupPostFilterResult {
@@ -131,8 +155,8 @@ impl Cycle {
             .iter_mut()
             .map(|member| std::mem::replace(&mut member.found, MemberFound::Untried))
             .collect();
-        let (now, features) = (core.clock.now(), core.settings.features);
-        let mut dry_run = Trial::begin(self, core, run);
+        let (now, features) = (framework.clock.now(), framework.settings.features);
+        let mut dry_run = Trial::begin(self, framework, nominator, run);
         let result = work(
             &mut PodGroupPostFilterContext {
                 now,
@@ -153,7 +177,8 @@ impl Cycle {
 /// A dry run of a group.
 struct Trial<'a> {
     cycle: &'a mut Cycle,
-    core: &'a mut Core,
+    framework: &'a mut Framework,
+    nominator: &'a mut Nominator,
     run: &'a mut GroupRun,
     /// The removed pods, by UID.
     removed: FxHashMap<Str, (Slot, Arc<PodInfo>)>,
@@ -167,17 +192,23 @@ struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// The members do not count on the nodes to which they are nominated, because the trial places all members.
-    fn begin(cycle: &'a mut Cycle, core: &'a mut Core, run: &'a mut GroupRun) -> Self {
+    fn begin(
+        cycle: &'a mut Cycle,
+        framework: &'a mut Framework,
+        nominator: &'a mut Nominator,
+        run: &'a mut GroupRun,
+    ) -> Self {
         let mut nominated = FxHashMap::default();
         for member in &run.members {
             let uid = member.attempt.pod.pod.uid();
-            if let Some(node) = nominations::set_aside(core.queue.nominator_mut(), uid) {
+            if let Some(node) = nominations::set_aside(nominator, uid) {
                 nominated.insert(uid.clone(), node);
             }
         }
         Self {
             cycle,
-            core,
+            framework,
+            nominator,
             run,
             removed: FxHashMap::default(),
             nominated,
@@ -188,14 +219,15 @@ impl<'a> Trial<'a> {
 
     fn end(self) {
         let Self {
-            core,
+            framework,
+            nominator,
             run,
             removed,
             nominated,
             ..
         } = self;
-        run.revert(core, 0);
-        let nodes = &mut core.cache.cluster_mut().nodes;
+        run.revert(framework, nominator, 0);
+        let nodes = &mut framework.cache.cluster_mut().nodes;
         let mut removed: Vec<(Slot, Arc<PodInfo>)> = removed.into_values().collect();
         removed.sort_unstable_by(|(_, a), (_, b)| a.pod.uid().cmp(b.pod.uid()));
         for (slot, pod) in removed {
@@ -204,16 +236,15 @@ impl<'a> Trial<'a> {
         for member in &run.members {
             let pod = &member.attempt.pod.pod;
             if let Some(node) = nominated.get(pod.uid()) {
-                let (nominator, nominating) =
-                    (core.queue.nominator_mut(), Nominating::Set(node.clone()));
-                nominator.add(core.cache.cluster(), pod, &nominating);
+                let nominating = Nominating::Set(node.clone());
+                nominator.add(framework.cache.cluster(), pod, &nominating);
             }
         }
     }
 
     /// Records the nodes of the placed members.
     fn note_hosts(&mut self) {
-        let nodes = &self.core.cache.cluster().nodes;
+        let nodes = &self.framework.cache.cluster().nodes;
         self.hosted.clear();
         self.are_local = true;
         for (order, at) in self.run.placed.iter().enumerate() {
@@ -232,19 +263,23 @@ impl<'a> Trial<'a> {
         let mut places: Vec<(usize, Slot, Arc<PodInfo>)> = Vec::with_capacity(members.len());
         for at in members {
             if let MemberFound::Placed(placed) = &self.run.members[*at].found
-                && let Some(slot) = self.core.cache.cluster().nodes.slot(&placed.node)
+                && let Some(slot) = self.framework.cache.cluster().nodes.slot(&placed.node)
             {
                 places.push((*at, slot, placed.pod.clone()));
             }
         }
-        let nodes = &mut self.core.cache.cluster_mut().nodes;
+        let nodes = &mut self.framework.cache.cluster_mut().nodes;
         for (_, slot, pod) in &places {
             nodes.remove_pod_at(*slot, pod.pod.uid());
         }
         let mut all_fit = true;
         for (at, slot, pod) in places {
             all_fit = all_fit && self.fits(at, slot);
-            self.core.cache.cluster_mut().nodes.add_pod_at(slot, pod);
+            self.framework
+                .cache
+                .cluster_mut()
+                .nodes
+                .add_pod_at(slot, pod);
         }
         all_fit
     }
@@ -252,8 +287,9 @@ impl<'a> Trial<'a> {
     fn fits(&mut self, at: usize, slot: Slot) -> bool {
         let attempt = &self.run.members[at].attempt;
         let mut evaluation = Evaluation::default();
-        let (profile, pod, work) = (&attempt.profile, &attempt.pod, &attempt.work);
-        let mut evaluator = self.core.evaluator_of(profile, pod, &mut evaluation, work);
+        let of_attempt = (&*attempt.profile, &attempt.pod, &attempt.work);
+        let framework = &mut *self.framework;
+        let mut evaluator = framework.evaluator_of(self.nominator, of_attempt, &mut evaluation);
         match evaluator.pre_filter() {
             Err(_) => false,
             Ok(possible) => {
@@ -280,7 +316,7 @@ fn is_local(pod: &PodInfo) -> bool {
 
 impl GroupDryRun for Trial<'_> {
     fn cluster(&self) -> &Cluster {
-        self.core.cache.cluster()
+        self.framework.cache.cluster()
     }
 
     fn members(&self) -> Vec<Arc<PodInfo>> {
@@ -293,11 +329,11 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn nominated_to(&self, node: &str) -> Vec<Arc<PodInfo>> {
-        self.core.queue.nominator().pods_on(node).to_vec()
+        self.nominator.pods_on(node).to_vec()
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
-        let nodes = &mut self.core.cache.cluster_mut().nodes;
+        let nodes = &mut self.framework.cache.cluster_mut().nodes;
         if let Some(removed) = nodes.remove_pod_at(node, pod.pod.uid()) {
             self.removed.insert(pod.pod.uid().clone(), (node, removed));
         }
@@ -305,7 +341,7 @@ impl GroupDryRun for Trial<'_> {
 
     fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) {
         if let Some((_, removed)) = self.removed.remove(pod.pod.uid()) {
-            self.core
+            self.framework
                 .cache
                 .cluster_mut()
                 .nodes
@@ -316,7 +352,10 @@ impl GroupDryRun for Trial<'_> {
     fn place(&mut self) -> Result<(), Status> {
         let root = self.run.root.clone();
         let rejectors = self.run.rejectors.clone();
-        let status = self.cycle.evaluate_group(self.core, self.run, &root, None);
+        let (framework, nominator) = (&mut *self.framework, &mut *self.nominator);
+        let status = self
+            .cycle
+            .evaluate_group(framework, nominator, self.run, &root, None);
         // A rejection in a cluster without the victims is not a reason for the group to wait, so its plugins are not
         // recorded.
         self.run.rejectors = rejectors;
@@ -333,7 +372,7 @@ impl GroupDryRun for Trial<'_> {
     }
 
     fn placed(&self) -> Vec<(Arc<PodInfo>, Slot)> {
-        let nodes = &self.core.cache.cluster().nodes;
+        let nodes = &self.framework.cache.cluster().nodes;
         let placed = self.run.placed.iter().filter_map(|at| {
             let member = &self.run.members[*at];
             let MemberFound::Placed(placed) = &member.found else {

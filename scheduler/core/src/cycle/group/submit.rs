@@ -2,22 +2,20 @@
 
 use super::post_filter::GroupNominations;
 use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
-use crate::attempt::CycleResult;
+use crate::attempt::{Attempt, CycleResult};
 use crate::call_results::note_trial;
-use crate::core::Core;
-use crate::cycle::CycleStep;
-use crate::cycle::place::permit;
+use crate::core::{Core, Framework, activate_wanted};
+use crate::cycle::place::{Permission, permit};
 use crate::failure::{AttemptFailure, fail};
 use crate::group_status;
 use crate::nominations;
-use crate::placement::{Permitted, undo_placement};
+use crate::placement::{Permitted, failure_of_stage, undo_placement};
 use berth_api::Str;
-use berth_framework::call::PodRef;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, Nominating};
 use berth_framework::{Code, Status};
 use berth_profile::Profile;
-use rustc_hash::FxHashMap;
+use berth_queue::SchedulingQueue;
 
 /// Returns whether a group has enough scheduled members, not counting future ones.
 fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
@@ -45,7 +43,7 @@ pub(super) fn submit(
     ended: &mut GroupCycle,
 ) -> Status {
     if !status.is_success() {
-        run.revert(core, 0);
+        run.revert(&mut core.framework, core.queue.nominator_mut(), 0);
     }
     let GroupRun {
         root,
@@ -63,16 +61,20 @@ pub(super) fn submit(
         let Some(member) = members[at].take() else {
             continue;
         };
-        match permit_member(core, member) {
-            Ok(member) => permitted.push(member),
-            Err(result) => {
-                is_short = true;
-                ended.results.push(result);
+        let pod = member.attempt.pod_ref();
+        let result = match permit_member(&mut core.framework, &mut core.queue, member) {
+            Ok(member) => {
+                permitted.push(member);
+                continue;
             }
-        }
+            Err(None) => CycleResult::Skipped,
+            Err(Some((attempt, failure))) => fail(core, attempt, failure),
+        };
+        is_short = true;
+        ended.results.push((pod, result));
     }
     if is_short {
-        let quorum = is_quorate(&core.context(), &profile, &root);
+        let quorum = is_quorate(&core.framework.context(), &profile, &root);
         if permitted.is_empty() || !quorum.is_success() {
             status = if quorum.is_success() {
                 Status::unschedulable("no pods were schedulable")
@@ -82,8 +84,8 @@ pub(super) fn submit(
             statuses.insert(root.clone(), status.clone());
             // In reverse order: a member may have been reserved with the remains of an earlier member's reservation.
             for mut member in std::mem::take(&mut permitted).into_iter().rev() {
-                undo_placement(core, &mut member.attempt, &member.placed);
-                note_trial(core);
+                undo_placement(&mut core.framework, &mut member.attempt, &member.placed);
+                note_trial(&mut core.framework);
                 let failure = AttemptFailure::of_group(&status, Nominating::Set(Str::default()));
                 let pod = member.attempt.pod_ref();
                 let result = fail(core, member.attempt, failure);
@@ -98,60 +100,77 @@ pub(super) fn submit(
         ended.results.push((member.attempt.pod_ref(), result));
     }
     ended.permitted = permitted;
-    group_status::write_all(core, &root, &profile.name, &statuses);
+    core.make_requested_calls();
+    let Core {
+        framework, calls, ..
+    } = &mut *core;
+    group_status::write_all(framework, calls, &root, &profile.name, &statuses);
     for member in members.into_iter().flatten() {
-        ended
-            .results
-            .push(fail_member(core, member, &statuses, (&status, nominations)));
+        let groups = core.framework.cache.cluster().groups();
+        let of_group = group_status::deciding(groups, &statuses, &member.leaf);
+        let nominating = nominations.of(member.attempt.pod.pod.uid());
+        let failure = failure_of(member.found, of_group, &status, nominating);
+        let pod = member.attempt.pod_ref();
+        let result = fail(core, member.attempt, failure);
+        ended.results.push((pod, result));
     }
     status
 }
 
 /// Calls the Permit plugins for a placed member.
-fn permit_member(core: &mut Core, member: Member) -> Result<Permitted, (PodRef, CycleResult)> {
+///
+/// # Errors
+/// The attempt that has failed; `None` for a member that was not placed.
+fn permit_member(
+    framework: &mut Framework,
+    queue: &mut SchedulingQueue,
+    member: Member,
+) -> Result<Permitted, Option<(Attempt, AttemptFailure)>> {
     let Member {
-        attempt,
+        mut attempt,
         found,
         nominated,
         ..
     } = member;
-    let pod = attempt.pod_ref();
     let MemberFound::Placed(placed) = found else {
-        return Err((pod, CycleResult::Skipped));
+        return Err(None);
     };
-    core.queue.end_turn(&pod.uid);
+    queue.end_turn(attempt.pod.pod.uid());
     if nominated.is_some_and(|node| node != placed.node) {
         // The resources on the nominated node are free for other pods.
-        nominations::end(core, &attempt.pod.pod, &nominations::End::Written);
+        let pod = &attempt.pod.pod;
+        nominations::end(framework, queue, pod, &nominations::End::Written);
     }
-    match permit(core, attempt, *placed) {
-        CycleStep::Placed(permitted) => Ok(*permitted),
-        CycleStep::Over(result) => Err((pod, result)),
-        CycleStep::Parked(_) => Err((pod, CycleResult::Skipped)),
+    match permit(framework, &mut attempt, &placed) {
+        Ok(Permission { holds, waits }) => {
+            activate_wanted(framework, queue, attempt.pod.pod.uid());
+            Ok(Permitted {
+                attempt,
+                placed: *placed,
+                holds,
+                waits,
+            })
+        }
+        Err(status) => {
+            undo_placement(framework, &mut attempt, &placed);
+            let failure = failure_of_stage(framework.cache.cluster(), &placed, &status);
+            Err(Some((attempt, failure)))
+        }
     }
 }
 
-/// A member that is not placed returns to the queue: with its own reason if it has one, otherwise with the reason of
-/// its group.
-fn fail_member(
-    core: &mut Core,
-    member: Member,
-    statuses: &FxHashMap<GroupKey, Status>,
-    (of_root, nominations): (&Status, &GroupNominations),
-) -> (PodRef, CycleResult) {
-    let nominating = nominations.of(member.attempt.pod.pod.uid());
+/// The failure of a member that is not placed: its own reason if it has one, otherwise the reason of its group.
+fn failure_of(
+    found: MemberFound,
+    of_group: Option<&Status>,
+    of_root: &Status,
+    nominating: Nominating,
+) -> AttemptFailure {
     let is_error = of_root.code() == Code::Error;
-    let failure = match member.found {
+    match found {
         MemberFound::Unfit(error) if !is_error => AttemptFailure::unfit(error, nominating),
         MemberFound::Rejected(own) if !is_error => AttemptFailure::of_status(&own, nominating),
         MemberFound::Failed(own) => AttemptFailure::of_status(&own, nominating),
-        _ => {
-            let groups = core.cache.cluster().groups();
-            let of_group = group_status::deciding(groups, statuses, &member.leaf);
-            AttemptFailure::of_group(of_group.unwrap_or(of_root), nominating)
-        }
-    };
-    let pod = member.attempt.pod_ref();
-    let result = fail(core, member.attempt, failure);
-    (pod, result)
+        _ => AttemptFailure::of_group(of_group.unwrap_or(of_root), nominating),
+    }
 }

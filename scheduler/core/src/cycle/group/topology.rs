@@ -6,7 +6,7 @@
 
 use super::{Cycle, GroupRun, MemberFound, Scope};
 use crate::cache::Cache;
-use crate::core::Core;
+use crate::core::Framework;
 use berth_api::Str;
 use berth_framework::cluster::{GroupKey, GroupKind};
 use berth_framework::plugin::{Context, GroupPlacement, GroupProposal};
@@ -47,17 +47,18 @@ impl Cycle {
     /// Finds the best placement on which a group can start, and places its members there.
     pub(super) fn evaluate_placements(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         key: &GroupKey,
         scope: Scope<'_>,
     ) -> Status {
-        let placements = match placements(&core.context(), run, key, scope) {
+        let placements = match placements(&framework.context(), run, key, scope) {
             Err(status) => return status,
             Ok(placements) => placements,
         };
         let Some((generator, placements)) = placements else {
-            let status = self.evaluate_within(core, run, key, scope);
+            let status = self.evaluate_within(framework, nominator, run, key, scope);
             return if is_rejection(&status) {
                 none_available(1, &status)
             } else {
@@ -72,22 +73,23 @@ impl Cycle {
         let profile = run.profile.name.clone();
         let generated = placements.len() as f64;
         let metric = Metric::GeneratedPlacements;
-        core.metrics.add(metric, &[profile.as_str()], generated);
-        let search = Search::new(&core.context(), run, key, placements);
+        framework
+            .metrics
+            .add(metric, &[profile.as_str()], generated);
+        let search = Search::new(&framework.context(), run, key, placements);
         let mut tried: Vec<Tried> = Vec::new();
         let mut first: Option<(Status, Vec<(usize, MemberFound)>)> = None;
         let mark = run.placed.len();
-        let order = search.order(core.cache.cluster(), core.queue.nominator(), run);
+        let order = search.order(framework.cache.cluster(), nominator, run);
         let mut open: Vec<usize> = order.clone();
         for at in order {
             open.retain(|other| *other != at);
-            let is_nominated =
-                search.is_nominated(core.cache.cluster(), core.queue.nominator(), at);
-            if !search.may_have_room(&core.context(), run, at) {
+            let is_nominated = search.is_nominated(framework.cache.cluster(), nominator, at);
+            if !search.may_have_room(&framework.context(), run, at) {
                 continue;
             }
             let began = (self.rng.clone(), self.start_node);
-            let status = self.try_placement(core, run, &search, at);
+            let status = self.try_placement(framework, nominator, run, &search, at);
             match status.code() {
                 Code::Error => return status,
                 Code::Success => {}
@@ -101,7 +103,7 @@ impl Cycle {
             let placed: Vec<Arc<PodInfo>> = search.placed(run);
             let result = Tried {
                 at,
-                raw: search.raw(&core.cache, &core.context(), run, at, &placed),
+                raw: search.raw(&framework.cache, &framework.context(), run, at, &placed),
                 is_full: placed.len() == search.pods.len(),
                 began,
             };
@@ -111,7 +113,7 @@ impl Cycle {
             {
                 return status;
             }
-            run.revert(core, mark);
+            run.revert(framework, nominator, mark);
             if search.is_decided(run, &tried, &open) {
                 break;
             }
@@ -120,14 +122,14 @@ impl Cycle {
             Some(best) => {
                 // The same random numbers give the same nodes.
                 (self.rng, self.start_node) = best.began.clone();
-                self.try_placement(core, run, &search, best.at)
+                self.try_placement(framework, nominator, run, &search, best.at)
             }
             None => {
                 let (status, found) = match first {
                     Some(first) => first,
                     // It was skipped because of its sums, but the members need their reasons.
                     None => {
-                        let status = self.try_placement(core, run, &search, 0);
+                        let status = self.try_placement(framework, nominator, run, &search, 0);
                         if status.is_success() || status.code() == Code::Error {
                             return status;
                         }
@@ -144,7 +146,8 @@ impl Cycle {
 
     fn try_placement(
         &mut self,
-        core: &mut Core,
+        framework: &mut Framework,
+        nominator: &mut Nominator,
         run: &mut GroupRun,
         search: &Search,
         at: usize,
@@ -154,22 +157,32 @@ impl Cycle {
             run.members[*member].found = MemberFound::Untried;
         }
         let placement = &search.placements[at];
-        core.outbound
+        framework
+            .outbound
             .log
             .v(4, "Assuming placement in snapshot", |line| {
                 line.with("placement", &placement.name)
             });
-        let began = core.clock.stage_begin();
-        let status = self.evaluate_within(core, run, &search.key, Some(&placement.nodes));
+        let began = framework.clock.stage_begin();
+        let status = self.evaluate_within(
+            framework,
+            nominator,
+            run,
+            &search.key,
+            Some(&placement.nodes),
+        );
         let result = match status.code() {
             Code::Success => "feasible",
             Code::Error => return status,
             _ => "infeasible",
         };
         let labels = [result, run.profile.name.as_str()];
-        let seconds = core.clock.seconds_since(began);
-        core.metrics.count(Metric::PlacementEvaluations, &labels);
-        core.metrics
+        let seconds = framework.clock.seconds_since(began);
+        framework
+            .metrics
+            .count(Metric::PlacementEvaluations, &labels);
+        framework
+            .metrics
             .observe(Metric::PlacementEvaluationDuration, &labels, seconds);
         status
     }

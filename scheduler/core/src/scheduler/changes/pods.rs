@@ -1,12 +1,13 @@
 //! Pods that are new, changed or deleted.
 
 use super::Intake;
-use crate::core::ASSIGNED_POD_DELETE;
+use crate::core::{ASSIGNED_POD_DELETE, is_responsible, placement_freed};
 use crate::nominations;
 use crate::pod_status::correct_status;
 use crate::preemptions::{admit, is_victim, seen_terminating, wake_nominees};
 use crate::rejections::pod_gone;
-use berth_api::{Object, Pod};
+use berth_api::{Object, Pod, Str};
+use berth_framework::call::PodRef;
 use berth_framework::{ActionType, ClusterEvent, EventResource};
 use berth_queue::pod_update_events;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const ASSIGNED_POD_UPDATE: ClusterEvent =
 
 impl Intake<'_> {
     pub(super) fn pod_applied(&mut self, pod: Arc<Pod>) {
-        let cache = &self.core.cache;
+        let cache = &self.core.framework.cache;
         let before = cache.stored_by_name(pod.namespace(), pod.name()).cloned();
         let old = match before {
             // Another pod of the same name: the previous one was deleted, and the watch did not report it.
@@ -58,12 +59,12 @@ impl Intake<'_> {
             &pod,
         );
         self.core.store_pod(&pod);
-        let is_ours = self.core.settings.has_profile(&pod);
+        let is_ours = self.core.framework.settings.has_profile(&pod);
         if pod.is_assigned() {
             if is_ours {
-                correct_status(&mut self.core.calls, &pod, self.core.clock.now());
+                correct_status(&mut self.core.calls, &pod, self.core.framework.clock.now());
             }
-            if self.core.settings.makes_room_for_resize(&pod) {
+            if self.core.framework.settings.makes_room_for_resize(&pod) {
                 self.core.enqueue(pod.clone());
             }
             let new = Object::Pod(pod);
@@ -79,27 +80,31 @@ impl Intake<'_> {
     fn pod_updated(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
         let began = self.stage_began();
         self.pod_update_seen(old, new);
-        let is_ours = self.core.is_responsible(old);
+        let is_ours = self.is_responsible(old);
         if is_ours && !old.spec.scheduling_gates.is_empty() {
-            let now = self.core.clock.now();
+            let now = self.core.framework.clock.now();
             self.core.explanations.gates.note(old, new, now);
         }
-        let was_assumed = self.core.cache.is_assumed(new.uid());
+        let was_assumed = self.core.framework.cache.is_assumed(new.uid());
         let change = self.core.store_pod(new);
         let preemptors = if new.is_terminating() {
-            seen_terminating(&mut self.core.preemptions, &mut self.core.cache, new.uid())
+            seen_terminating(
+                &mut self.core.preemptions,
+                &mut self.core.framework.cache,
+                new.uid(),
+            )
         } else {
             Vec::new()
         };
         if is_ours && new.is_assigned() {
-            correct_status(&mut self.core.calls, new, self.core.clock.now());
+            correct_status(&mut self.core.calls, new, self.core.framework.clock.now());
         }
         let updating = self.nanos().saturating_sub(began);
         if old.is_assigned() {
             self.resize_seen(old, new);
             let mut is_plain = false;
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
-            for event in pod_update_events(old, new, &self.core.settings.features) {
+            for event in pod_update_events(old, new, &self.core.framework.settings.features) {
                 is_plain |= event == ASSIGNED_POD_UPDATE;
                 self.move_timed(&event, (&before, &after), updating);
             }
@@ -115,7 +120,7 @@ impl Intake<'_> {
                 let nominated_to = self.core.queue.nominator().node_of(new.uid()).cloned();
                 if let Some(nominated_to) = nominated_to {
                     let placed = nominations::End::Placed(&new.spec.node_name);
-                    nominations::end_at(self.core, old, &nominated_to, &placed);
+                    self.nomination_ended(old, &nominated_to, &placed);
                 }
                 let (queue, cx) = self.core.queue_with_context();
                 queue.remove(&cx, old);
@@ -130,10 +135,10 @@ impl Intake<'_> {
                 self.assumed_pod_moved(&assumed, new);
             }
         } else if is_ours {
-            let is_undone = was_assumed && !self.core.cache.is_assumed(new.uid());
+            let is_undone = was_assumed && !self.core.framework.cache.is_assumed(new.uid());
             let events = if is_undone {
                 self.binding_undone(new, change.old);
-                pod_update_events(old, new, &self.core.settings.features)
+                pod_update_events(old, new, &self.core.framework.settings.features)
             } else if was_assumed {
                 if new.is_terminating() && !old.is_terminating() {
                     self.assumed_pod_deleted(new);
@@ -143,12 +148,12 @@ impl Intake<'_> {
                         self.assumed_pod_moved(&assumed, &change.new);
                     }
                 }
-                pod_update_events(old, new, &self.core.settings.features)
-            } else if !self.core.settings.has_profile(new)
+                pod_update_events(old, new, &self.core.framework.settings.features)
+            } else if !self.core.framework.settings.has_profile(new)
                 && !self.core.queue.in_flight().contains(new.uid())
             {
                 // Its profile was removed and its last attempt is about to end, so it is not queued again.
-                pod_update_events(old, new, &self.core.settings.features)
+                pod_update_events(old, new, &self.core.framework.settings.features)
             } else {
                 let before = change.old.unwrap_or_else(|| old.clone());
                 // After a failed binding, the status may not show the node yet that is kept for a member of a group.
@@ -159,9 +164,9 @@ impl Intake<'_> {
                 let now = self.core.queue.nominator().node_of(new.uid());
                 let kept = kept.filter(|node| now != Some(node));
                 if !nominated_to.is_empty() && *nominated_to != new.status.nominated_node_name {
-                    nominations::end(self.core, old, &nominations::End::Seen);
+                    self.nomination_ended(old, nominated_to, &nominations::End::Seen);
                 } else if let Some(node) = kept {
-                    nominations::end_at(self.core, old, &node, &nominations::End::Seen);
+                    self.nomination_ended(old, &node, &nominations::End::Seen);
                 }
                 events
             };
@@ -172,13 +177,13 @@ impl Intake<'_> {
             self.handled_unassigned(ActionType::UPDATE, began);
         }
         for (preemptor, plugin) in preemptors {
-            admit(self.core, &preemptor, &plugin);
+            self.admit(&preemptor, &plugin);
         }
     }
 
     /// A pod with a node has changed. It is in the queue as long as it waits for a resize.
     fn resize_seen(&mut self, old: &Arc<Pod>, new: &Arc<Pod>) {
-        let waits = |pod: &Pod| self.core.settings.makes_room_for_resize(pod);
+        let waits = |pod: &Pod| self.core.framework.settings.makes_room_for_resize(pod);
         match (waits(old), waits(new)) {
             (false, false) => {}
             (_, true) => {
@@ -194,13 +199,13 @@ impl Intake<'_> {
 
     /// A change of a pod without a node was handled.
     fn handled_unassigned(&mut self, action: ActionType, began: u64) {
-        let resource = EventResource::of_unassigned(&self.core.settings.features, false);
+        let resource = EventResource::of_unassigned(&self.core.framework.settings.features, false);
         self.handled(&ClusterEvent::new(resource, action), began);
     }
 
     pub(super) fn pod_deleted(&mut self, last: &Arc<Pod>) {
         let began = self.stage_began();
-        let Some(pod) = self.core.cache.stored(last.uid()).cloned() else {
+        let Some(pod) = self.core.framework.cache.stored(last.uid()).cloned() else {
             return;
         };
         self.pod_seen(
@@ -212,22 +217,27 @@ impl Intake<'_> {
             &pod,
         );
         let uid = pod.uid();
-        let was_assumed = self.core.cache.is_assumed(uid);
+        let was_assumed = self.core.framework.cache.is_assumed(uid);
         let effective = self.core.remove_pod(uid);
-        pod_gone(self.core, &pod, last);
-        let preemptors = seen_terminating(&mut self.core.preemptions, &mut self.core.cache, uid);
+        let core = &mut *self.core;
+        pod_gone(&mut core.framework, &mut core.explanations, &pod, last);
+        let preemptors = seen_terminating(
+            &mut self.core.preemptions,
+            &mut self.core.framework.cache,
+            uid,
+        );
         if pod.is_assigned() {
-            if self.core.settings.makes_room_for_resize(&pod) {
+            if self.core.framework.settings.makes_room_for_resize(&pod) {
                 self.core.queue.delete(&pod);
             }
             let old = Object::Pod(pod);
             self.core
                 .move_all(&ASSIGNED_POD_DELETE, Some(&old), None, None);
             if let Some(victim) = effective.filter(|pod| is_victim(pod)) {
-                wake_nominees(self.core, &victim);
+                wake_nominees(&self.core.framework, &mut self.core.queue, &victim);
             }
             self.handled(&ASSIGNED_POD_DELETE, began);
-        } else if was_assumed || self.core.is_responsible(&pod) {
+        } else if was_assumed || self.is_responsible(&pod) {
             // A member of a group is nominated after a failed binding, before its status has the nomination.
             let room = self.core.queue.nominator().node_of(uid).cloned();
             let (queue, cx) = self.core.queue_with_context();
@@ -242,12 +252,12 @@ impl Intake<'_> {
             if was_assumed {
                 self.assumed_pod_deleted(&pod);
             } else if let Some((nominee, node)) = nominee {
-                nominations::end_at(self.core, &nominee, &node, &nominations::End::Seen);
+                self.nomination_ended(&nominee, &node, &nominations::End::Seen);
             }
             self.handled_unassigned(ActionType::DELETE, began);
         }
         for (preemptor, plugin) in preemptors {
-            admit(self.core, &preemptor, &plugin);
+            self.admit(&preemptor, &plugin);
         }
     }
 
@@ -277,13 +287,36 @@ impl Intake<'_> {
     ) {
         let what = match pod.is_assigned() {
             true => scheduled,
-            false if self.core.is_responsible(pod) => waiting,
+            false if self.is_responsible(pod) => waiting,
             false => return,
         };
         self.core
+            .framework
             .outbound
             .log
             .v(level, what, |line| line.with("pod", pod));
+    }
+
+    fn nomination_ended(&mut self, pod: &Arc<Pod>, node: &Str, why: &nominations::End<'_>) {
+        nominations::end_at(&self.core.framework, &mut self.core.queue, pod, node, why);
+    }
+
+    fn is_responsible(&self, pod: &Pod) -> bool {
+        is_responsible(&self.core.framework, &self.core.queue, pod)
+    }
+
+    fn admit(&mut self, preemptor: &PodRef, plugin: &Str) {
+        admit(
+            &mut self.core.framework,
+            &mut self.core.queue,
+            preemptor,
+            plugin,
+        );
+    }
+
+    /// A placed pod has released its node.
+    fn placement_freed(&mut self, pod: &Arc<Pod>) {
+        placement_freed(&self.core.framework, &mut self.core.queue, pod, None);
     }
 
     // --- pods that were placed and are not shown as bound yet ----------------------------------------------
@@ -293,29 +326,32 @@ impl Intake<'_> {
     fn assumed_pod_deleted(&mut self, pod: &Arc<Pod>) {
         let uid = pod.uid();
         let core = &mut *self.core;
-        let assumed = match self.bindings.reject_deleted(&mut core.unbound, uid) {
+        let assumed = match self
+            .bindings
+            .reject_deleted(&mut core.framework.unbound, uid)
+        {
             Some(held) => Some(held),
             // A parked cycle detects this by itself.
             None if self.cycle.is_about(uid) => None,
             // It may have been bound, with an answer that was not received.
             None => {
-                let node = core.cache.assumed_on(uid).cloned();
-                node.and_then(|node| core.cache.forget(uid, &node).ok().flatten())
+                let node = core.framework.cache.assumed_on(uid).cloned();
+                node.and_then(|node| core.framework.cache.forget(uid, &node).ok().flatten())
             }
         };
         if let Some(assumed) = assumed {
-            core.placement_freed(&assumed, None);
+            self.placement_freed(&assumed);
         }
     }
 
     /// The API had answered that the pod is bound, and shows a later version without a node, for example after a
     /// restore of its storage: the pod is tried again, and its resources are free.
     fn binding_undone(&mut self, pod: &Arc<Pod>, assumed: Option<Arc<Pod>>) {
-        let is_held = self.core.unbound.contains(pod.uid());
+        let is_held = self.core.framework.unbound.contains(pod.uid());
         if let Some(assumed) = assumed {
-            self.core.placement_freed(&assumed, None);
+            self.placement_freed(&assumed);
         }
-        if !is_held && !pod.is_terminating() && self.core.settings.has_profile(pod) {
+        if !is_held && !pod.is_terminating() && self.core.framework.settings.has_profile(pod) {
             self.core.enqueue(pod.clone());
         }
     }
@@ -332,10 +368,10 @@ impl Intake<'_> {
     /// misses this until it sees the pod bound, and then sees only a new pod.
     fn assumed_pod_moved(&mut self, assumed: &Arc<Pod>, stored: &Arc<Pod>) {
         if assumed.spec.node_name != stored.spec.node_name {
-            self.core.placement_freed(assumed, None);
+            self.placement_freed(assumed);
             return;
         }
-        let events = pod_update_events(assumed, stored, &self.core.settings.features);
+        let events = pod_update_events(assumed, stored, &self.core.framework.settings.features);
         let (before, after) = (Object::Pod(assumed.clone()), Object::Pod(stored.clone()));
         // A changed status helps no other pod.
         for event in events.iter().filter(|e| e.action != ActionType::UPDATE) {

@@ -178,7 +178,7 @@ pub(super) fn driver_with(
 impl Driver {
     /// Makes a call, as a stage of the core does.
     pub(super) fn call(&mut self, call: ApiCall) -> CallId {
-        self.scheduler.core.clock.begin_step(self.now);
+        self.scheduler.core.framework.clock.begin_step(self.now);
         self.scheduler.core.call(call)
     }
 

@@ -256,7 +256,8 @@ fn a_pod_that_a_nomination_blocked_is_woken_when_it_ends() {
         assert_eq!(w.place_of("other"), Some(QueuedIn::Unschedulable));
         changed.store(true, Ordering::Relaxed);
         let nominee = w.scheduler.cache().effective("uid-nominee").cloned();
-        w.scheduler.core.activate(&[nominee.expect("it is stored")]);
+        let (queue, cx) = w.scheduler.core.queue_with_context();
+        queue.activate(&cx, &[nominee.expect("it is stored")]);
         assert!(w.attempt().starts_with(outcome));
         let place = match mood {
             Mood::Unfit => QueuedIn::Unschedulable,

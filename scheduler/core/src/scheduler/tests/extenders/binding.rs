@@ -168,6 +168,7 @@ fn so_many_extenders_bind_at_once() {
     for name in names {
         w.scheduler
             .core
+            .framework
             .unbound
             .allow(&format!("uid-{name}"), "Holds");
     }
