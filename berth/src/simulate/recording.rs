@@ -55,12 +55,12 @@ struct Seen {
 pub(super) fn read(dir: &Path, input: &mut Input) -> Result<(), CommandFailure> {
     let all = runs(dir).map_err(CommandFailure::usage)?;
     let run = chosen(&all, None)?;
-    let mut seen = Seen::default();
+    let (mut seen, mut damage) = (Seen::default(), None);
     for found in RunEntries::of(run) {
         let FoundEntry { at, entry, .. } = match found {
             Ok(found) => found,
-            Err(damage) => {
-                input.notes.push(format!("{damage}; the trace ends there"));
+            Err(found) => {
+                damage = Some(found);
                 break;
             }
         };
@@ -74,11 +74,18 @@ pub(super) fn read(dir: &Path, input: &mut Input) -> Result<(), CommandFailure> 
             _ => {}
         }
     }
-    if input.recorded.is_none() {
-        return Err(CommandFailure::Usage(format!(
-            "{}: the recording does not begin with the options of a scheduler",
-            dir.display()
-        )));
+    match (&input.recorded, damage) {
+        (Some(_), None) => {}
+        (Some(_), Some(damage)) => {
+            input.notes.push(format!("{damage}; the trace ends there"));
+        }
+        (None, Some(damage)) => return Err(CommandFailure::usage(damage)),
+        (None, None) => {
+            return Err(CommandFailure::Usage(format!(
+                "{}: the recording does not begin with the options of a scheduler",
+                dir.display()
+            )));
+        }
     }
     seen.finish(input);
     Ok(())
