@@ -2,16 +2,17 @@
 
 use super::Input;
 use super::input::trace_node;
-use berth_api::{Kind, Object, Pod, Quantity, ResourceClaim, ResourceList};
+use berth_api::{Object, Pod, Quantity, ResourceClaim, ResourceList};
 use berth_core::{
     ClusterObjects, Document, decoded, documents, is_priority_class, is_read_by_buffers,
+    note_volume_templates,
 };
 use berth_edge::exit::CommandFailure;
 use berth_objects::daemon_set::assign;
 use berth_simulation::Trace;
 use berth_simulation::trace::{
     BudgetBound, CapacityBuffer, DaemonSet, DisruptionBudget, GRACE_PERIOD_ANNOTATION, PodShare,
-    Quota, TraceGroup, TracePod, VOLUME_CLAIM_TEMPLATES_ANNOTATION,
+    Quota, TraceGroup, TracePod,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -104,6 +105,13 @@ pub(super) fn objects(
                 noted.map_err(|e| malformed(&shown, &e))?;
                 add(&mut trace, Object::Pod(pod));
             }
+            Ok(object @ Object::PodGroup(_)) => {
+                add(&mut trace, object);
+                let class = spec["priorityClassName"].as_str().unwrap_or_default();
+                if let Some(group) = trace.groups.last_mut() {
+                    group.priority_class = Some(class.into());
+                }
+            }
             Ok(object) => add(&mut trace, object),
             Err(kind) => {
                 left_out.insert(kind);
@@ -154,6 +162,7 @@ pub(super) fn add(trace: &mut Trace, object: Object) {
             minimum: u32::try_from(group.spec.min()).unwrap_or(1),
             topology: group.spec.topology_key().cloned(),
             priority: group.spec.priority,
+            priority_class: None,
         }),
         // A recording has no bounds of budgets: they are derived from the initial number of allowed disruptions.
         Object::PodDisruptionBudget(object) => {
@@ -171,27 +180,11 @@ pub(super) fn add(trace: &mut Trace, object: Object) {
 /// # Errors
 /// The template of an ephemeral volume is malformed.
 pub(super) fn note_unread(pod: &mut Pod, spec: &Value) -> Result<(), String> {
-    let annotations = &mut pod.metadata.annotations;
     if let Some(seconds) = spec["terminationGracePeriodSeconds"].as_u64() {
+        let annotations = &mut pod.metadata.annotations;
         *annotations = annotations.with(GRACE_PERIOD_ANNOTATION, &seconds.to_string());
     }
-    let mut templates = serde_json::Map::new();
-    for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
-        let template = &volume["ephemeral"]["volumeClaimTemplate"];
-        let Some(name) = volume["name"].as_str().filter(|_| !template.is_null()) else {
-            continue;
-        };
-        let decoded = Kind::PersistentVolumeClaim.decode(template.to_string().as_bytes());
-        decoded.map_err(|e| {
-            format!("failed to decode spec.volumes[{index}].ephemeral.volumeClaimTemplate: {e}")
-        })?;
-        templates.insert(name.to_owned(), template.clone());
-    }
-    if !templates.is_empty() {
-        let templates = Value::Object(templates).to_string();
-        *annotations = annotations.with(VOLUME_CLAIM_TEMPLATES_ANNOTATION, &templates);
-    }
-    Ok(())
+    note_volume_templates(pod, spec)
 }
 
 fn malformed(place: &str, reason: &str) -> CommandFailure {

@@ -52,9 +52,11 @@ pub(super) fn read(args: &SimulateArgs) -> Result<Input, CommandFailure> {
     }
     let trace = &input.trace;
     if trace.pods.is_empty() && trace.generators.is_empty() && trace.buffers.is_empty() {
-        return Err(CommandFailure::usage(
-            "the trace has no pods; a CSV file of pods has the column arrival, a YAML file the list pods or generate",
-        ));
+        let files = args.trace.iter().map(|file| file.display().to_string());
+        return Err(CommandFailure::Usage(format!(
+            "{}: the trace has no pods; a CSV file of pods has the column arrival, a YAML file the list pods or generate",
+            files.collect::<Vec<_>>().join(", ")
+        )));
     }
     priorities::resolve(&mut input.trace, &input.priority_classes)?;
     if let Some(removed) = &args.remove_nodes {

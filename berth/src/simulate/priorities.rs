@@ -1,4 +1,4 @@
-//! The priorities of pods that name a PriorityClass and do not state a priority, as the admission of an API server sets
+//! The priorities of pods and groups that name a PriorityClass and do not state a priority, as the admission of an API server sets
 //! them.
 
 use berth_api::{Pod, Str};
@@ -8,10 +8,10 @@ use berth_simulation::Trace;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Sets the priorities of all pods, those of generators and DaemonSets included, and of the groups of such pods.
+/// Sets the priorities of all pods, those of generators and DaemonSets included, and of groups.
 ///
 /// # Errors
-/// A pod names a class that does not exist, or whose value is no priority.
+/// A pod or group names a class that does not exist, or whose value is no priority.
 pub(super) fn resolve(trace: &mut Trace, classes: &PriorityClasses) -> Result<(), CommandFailure> {
     let pods = trace.pods.iter_mut().map(|pod| (&pod.name, &mut pod.pod));
     let drawn = trace.generators.iter_mut();
@@ -38,8 +38,20 @@ pub(super) fn resolve(trace: &mut Trace, classes: &PriorityClasses) -> Result<()
         }
     }
     for group in &mut trace.groups {
-        let of_pods = groups.get(&(group.namespace.clone(), group.name.clone()));
-        group.priority = group.priority.or(of_pods.copied().flatten());
+        if group.priority.is_some() {
+            continue;
+        }
+        group.priority = match &group.priority_class {
+            Some(class) => {
+                let object = ("podgroups", &group.namespace, &group.name);
+                let found = class_of(object, class, classes)?;
+                found.map(|(priority, _)| priority)
+            }
+            None => {
+                let of_pods = groups.get(&(group.namespace.clone(), group.name.clone()));
+                of_pods.copied().flatten()
+            }
+        };
     }
     Ok(())
 }
@@ -50,27 +62,42 @@ fn with_priority(
     pod: &Pod,
     classes: &PriorityClasses,
 ) -> Result<Option<Pod>, CommandFailure> {
-    let class = &pod.spec.priority_class_name;
-    let failed = |reason: String| {
-        let namespace = pod.namespace();
-        CommandFailure::Usage(format!("failed to create pod {namespace}/{name}: {reason}"))
-    };
-    let forbidden = |e| failed(format!("pods {:?} is forbidden: {e}", name.as_str()));
-    let Some(found) = classes.find(class).map_err(forbidden)? else {
+    let object = ("pods", pod.namespace(), name);
+    let Some((priority, policy)) = class_of(object, &pod.spec.priority_class_name, classes)? else {
         return Ok(None);
     };
     let mut pod = pod.clone();
-    let value = i32::try_from(found.value);
-    pod.spec.priority = Some(value.map_err(|_| {
+    pod.spec.priority = Some(priority);
+    if pod.spec.preemption_policy.is_none() {
+        pod.spec.preemption_policy = policy;
+    }
+    Ok(Some(pod))
+}
+
+/// The priority and the preemption policy of a class; `None` without a class. The object has a resource, a namespace and a
+/// name.
+fn class_of(
+    (resource, namespace, name): (&str, &Str, &Str),
+    class: &str,
+    classes: &PriorityClasses,
+) -> Result<Option<(i32, Option<Str>)>, CommandFailure> {
+    let failed = |reason: String| {
+        let kind = resource.trim_end_matches('s');
+        CommandFailure::Usage(format!(
+            "failed to create {kind} {namespace}/{name}: {reason}"
+        ))
+    };
+    let forbidden = |e| failed(format!("{resource} {:?} is forbidden: {e}", name.as_str()));
+    let Some(found) = classes.find(class).map_err(forbidden)? else {
+        return Ok(None);
+    };
+    let priority = i32::try_from(found.value).map_err(|_| {
         failed(format!(
             "the value {} of its PriorityClass is no priority; write a whole number from {} to {}",
             found.value,
             i32::MIN,
             i32::MAX
         ))
-    })?);
-    if pod.spec.preemption_policy.is_none() {
-        pod.spec.preemption_policy = found.preemption_policy.map(Str::from);
-    }
-    Ok(Some(pod))
+    })?;
+    Ok(Some((priority, found.preemption_policy.map(Str::from))))
 }

@@ -341,6 +341,13 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
     let bad = shown(&scratch.file("bad.csv", "name,arrival,cpu\na,0,1\nb,soon,1\n"));
     let nodes = shown(&scratch.file("nodes.csv", "name,cpu\nn,4\n"));
     let yaml = shown(&scratch.file("bad.yaml", "pods:\n- name: a\n  arival: 5\n"));
+    let circle = "pods:\n- {name: a, gates: {x.io/g: 'end:default/b'}}\n- {name: b, gates: {x.io/g: 'end:default/a'}}\n";
+    let circle = shown(&scratch.file("circle.yaml", circle));
+    let recording = scratch.path("recording");
+    std::fs::create_dir_all(&recording).expect("a directory");
+    let newer = format!("BERTHREC\u{9}{}", "\0".repeat(55));
+    scratch.file("recording/1796070376389-000000.rec", &newer);
+    let recording = shown(&recording);
     for (args, wanted) in [
         (
             vec![bad.as_str(), "--nodes", "1"],
@@ -351,8 +358,16 @@ fn mistakes_have_the_file_the_place_and_exit_code_2() {
             "bad.yaml: line 3, column 3: unknown field \"arival\"; did you mean \"arrival\"?",
         ),
         (
+            vec![circle.as_str(), "--nodes", "1"],
+            "gate x.io/g of pod default/b waits for the end of pod default/a, which waits in turn for the end of default/b",
+        ),
+        (
+            vec![recording.as_str()],
+            "000000.rec, byte 0: its format has version 9, and this Berth reads version 1",
+        ),
+        (
             vec![nodes.as_str()],
-            "the trace has no pods; a CSV file of pods has the column arrival",
+            "nodes.csv: the trace has no pods; a CSV file of pods has the column arrival",
         ),
         (
             vec![

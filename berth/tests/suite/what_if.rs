@@ -460,6 +460,14 @@ fn new_pods_have_the_priority_of_their_class() {
     assert_eq!(report["evicted"][0]["pod"], "default/a", "{report}");
     assert_eq!(report["balance"]["evicted"], 1, "{report}");
     assert_eq!(report["balance"]["added"], 1, "{report}");
+    let group = json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+        "metadata": {"name": "ring", "namespace": "default"},
+        "spec": {"priorityClassName": "hihg", "schedulingPolicy": {"gang": {"minCount": 1}}}});
+    let changes = shown(&scratch.file("group.json", &group.to_string()));
+    let error = what_if(&["--from", &dump, "-f", &changes]).expect_err("refused");
+    let wanted =
+        "PodGroup default/ring: no PriorityClass with name hihg was found; did you mean \"high\"?";
+    assert!(error.contains(wanted), "{error}");
 }
 
 /// Changes can be in several files, a directory and standard input; the report has the usual formats.

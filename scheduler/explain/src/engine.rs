@@ -4,13 +4,23 @@
 //! answers at once, a simulation after a latency. The same holds for the reactions of kubelets and controllers to a
 //! call ([`Effect`]). Watches have no delay, so the stored objects are equal to the stored objects in the cache of the
 //! core.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `claims` | the controller of resource claims |
+//! | `volumes` | the controllers of volumes and their claims |
+
+mod claims;
+mod volumes;
+
+pub use claims::ClaimTemplates;
+pub use volumes::{VOLUME_CLAIM_TEMPLATES_ANNOTATION, claim_to_bind};
 
 use berth_api::devices::ConsumerReference;
 use berth_api::pod::PodCondition;
 use berth_api::{Kind, Object, Pod, ResourceClaim, Str, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::{CallError, CallErrorKind, CallId, ConditionPatch, PodRef, Response};
-use berth_framework::cluster::claim_names;
 use berth_framework::condition::POD_SCHEDULED;
 use berth_framework::write::{Action, Write};
 use berth_scheduler::cache::Cache;
@@ -40,6 +50,7 @@ pub struct Engine {
     /// The resource version of the last change: the scheduler ignores a change without a new version.
     version: u128,
     has_input: bool,
+    claim_templates: ClaimTemplates,
 }
 
 impl std::fmt::Debug for Engine {
@@ -59,6 +70,7 @@ impl Engine {
             now,
             version: 0,
             has_input: true,
+            claim_templates: ClaimTemplates::default(),
         }
     }
 
@@ -118,27 +130,13 @@ impl Engine {
         }
     }
 
-    /// Deletes a pod. The devices of its claims that no other pod uses are released, as by the claim controller.
+    /// Deletes a pod. The devices of its claims that no other pod uses are released, as by the claim controller. Its
+    /// claims continue to exist; see [`Self::end_pod`].
     pub fn delete_pod(&mut self, uid: &str) {
         let Some(pod) = self.pod(uid).cloned() else {
             return;
         };
-        for name in claim_names(&pod) {
-            let claim = self.object(Kind::ResourceClaim, pod.namespace(), name);
-            let Some(Object::ResourceClaim(claim)) = claim else {
-                continue;
-            };
-            // A pod of a cluster may have another UID in the engine.
-            let is_user = |user: &ConsumerReference| user.name == *pod.name();
-            if claim.status.reserved_for.iter().any(is_user) {
-                let mut claim = ResourceClaim::clone(claim);
-                claim.status.reserved_for.retain(|user| !is_user(user));
-                if claim.status.reserved_for.is_empty() {
-                    claim.status.allocation = None;
-                }
-                self.set(Object::ResourceClaim(Arc::new(claim)));
-            }
-        }
+        self.release_claims(&pod);
         self.apply(ClusterChange::Deleted(Object::Pod(pod)));
     }
 

@@ -10,6 +10,9 @@
 //!
 //! [`WhatIfWorld`] is the [`Engine`] whose calls are answered at once: pods are bound, victims are deleted. Time is virtual.
 //! Nothing leaves the process.
+//!
+//! A run and a simulation have different loops: a simulation advances to arrivals, ends and answers, and a run has none, so it
+//! ends when no pod is in activeQ or in backoff. Deleted pods end at once, because a grace period would only delay the run.
 
 mod balance;
 mod drain;
@@ -24,7 +27,7 @@ pub use report::{
     Usage, WhatIfReport, WorkloadFit,
 };
 
-use crate::engine::{Effect, Engine};
+use crate::engine::{ClaimTemplates, Effect, Engine, claim_to_bind};
 use crate::queue::gate_text;
 use berth_api::resources::{CPU, MEMORY};
 use berth_api::{Duration, Kind, Object, Pod, Time};
@@ -49,6 +52,15 @@ pub fn key_of(object: &Object) -> (Kind, String, String) {
         meta.namespace.to_string(),
         meta.name.to_string(),
     )
+}
+
+/// The changes to which the controllers of claims react.
+#[derive(Debug, Clone, Default)]
+pub struct ClaimChanges {
+    /// The templates of the claims of new pods.
+    pub templates: ClaimTemplates,
+    /// The pods that are not among the objects any more: their claims end with them.
+    pub deleted: Vec<Arc<Pod>>,
 }
 
 /// A scheduler and the objects of its cluster.
@@ -86,6 +98,39 @@ impl WhatIfWorld {
         Ok(Self::of(scheduler, sorted, now))
     }
 
+    /// A scheduler with these objects, in which the waiting pods get their claims.
+    ///
+    /// # Errors
+    /// When the profiles are invalid.
+    pub fn with_claims(
+        options: SchedulerOptions,
+        registry: &Registry,
+        objects: CopiedObjects,
+        claims: &ClaimChanges,
+        now: Time,
+    ) -> Result<Self, ProfileErrors> {
+        let (pods, others): (Vec<Object>, Vec<Object>) = objects
+            .into_values()
+            .partition(|object| object.kind() == Kind::Pod);
+        let others = others.into_iter().map(|object| (key_of(&object), object));
+        let mut world = Self::new(options, registry, others.collect(), now)?;
+        world.engine.set_claim_templates(claims.templates.clone());
+        for pod in &claims.deleted {
+            world.engine.delete_claims(pod);
+        }
+        for object in pods {
+            let object = match object {
+                Object::Pod(mut pod) if !pod.is_assigned() && !pod.is_terminating() => {
+                    world.engine.create_claims(Arc::make_mut(&mut pod));
+                    Object::Pod(pod)
+                }
+                other => other,
+            };
+            world.engine.load([object]);
+        }
+        Ok(world)
+    }
+
     /// A world with a new scheduler and these objects. Pods are added in the order of their creation.
     pub(crate) fn over(scheduler: Scheduler, objects: &[Object], now: Time) -> Self {
         let mut sorted = objects.to_vec();
@@ -121,7 +166,7 @@ impl WhatIfWorld {
     /// A pod, `namespace/name`, has ended, and its controller does not replace it.
     pub(crate) fn end(&mut self, pod: &str) {
         if let Some(pod) = self.pod(pod).cloned() {
-            self.engine.delete_pod(pod.uid());
+            self.engine.end_pod(pod.uid());
         }
     }
 
@@ -164,18 +209,25 @@ impl WhatIfWorld {
         let attempts_max = self.pods().count().saturating_add(10);
         for _ in 0..attempts_max.saturating_mul(ATTEMPTS_PER_POD_MAX) {
             let evicted = &mut self.evicted;
-            let outcome = self.engine.attempt(|engine, id, call| {
-                let Some(Effect::Deleted(victim)) = engine.answer(id, call) else {
-                    return;
-                };
-                if let Some(pod) = engine.pod(&victim.uid) {
-                    evicted.push(PlacedPod {
-                        pod: pod.key(),
-                        node: pod.spec.node_name.to_string(),
-                    });
-                }
-                engine.delete_pod(&victim.uid);
-            });
+            let outcome = self
+                .engine
+                .attempt(|engine, id, call| match engine.answer(id, call) {
+                    Some(Effect::Deleted(victim)) => {
+                        if let Some(pod) = engine.pod(&victim.uid) {
+                            evicted.push(PlacedPod {
+                                pod: pod.key(),
+                                node: pod.spec.node_name.to_string(),
+                            });
+                        }
+                        engine.end_pod(&victim.uid);
+                    }
+                    Some(Effect::Written(object)) => {
+                        if let Some(claim) = claim_to_bind(&object) {
+                            engine.bind_volume(&claim);
+                        }
+                    }
+                    Some(Effect::Bound(_)) | None => {}
+                });
             match outcome {
                 ScheduleOutcome::Done { .. } | ScheduleOutcome::Group { .. } => {
                     self.attempts += 1;

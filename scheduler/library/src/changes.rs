@@ -25,10 +25,13 @@ use std::collections::BTreeSet;
 /// An object of the changes with this annotation is deleted.
 pub(crate) const DELETE: &str = "berth.dev/what-if";
 
-/// The pods that the changes add, in the order of the changes.
+/// The objects that the changes add and delete, in the order of the changes.
 #[derive(Debug, Default)]
 pub(crate) struct Added {
+    /// The pods that the changes add.
     pub(crate) pods: Vec<ObjectKey>,
+    /// The groups of pods that the changes add.
+    pub(crate) groups: Vec<ObjectKey>,
     /// The nodes that the changes delete.
     pub(crate) deleted_nodes: Vec<String>,
 }
@@ -116,7 +119,9 @@ pub(crate) fn change_all(
     let (chunks, notes) = others.buffers.add_chunks(raw, &mut added);
     others.notes.extend(notes);
     others.priorities.resolve(raw, &added)?;
-    let notes = others.claims.make(raw, &added);
+    let notes = others
+        .claims
+        .missing(added.pods.iter().filter_map(|pod| raw.get(pod)));
     others.notes.extend(notes);
     let not_admitted = quotas::admit(raw, &others.quotas, &added, now);
     Ok(Changed {
@@ -189,8 +194,10 @@ fn change(
                 *uid = format!("what-if-{kind}-{}-{}", key.1, key.2).into();
             }
             set_defaults(&mut object);
-            if key.0 == Kind::Pod {
-                added.pods.push(key.clone());
+            match key.0 {
+                Kind::Pod => added.pods.push(key.clone()),
+                Kind::PodGroup => added.groups.push(key.clone()),
+                _ => {}
             }
             raw.insert(key, object);
             if !is_workload {

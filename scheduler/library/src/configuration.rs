@@ -3,7 +3,7 @@
 use crate::{ClusterObjects, InputError};
 use berth_api::{Release, Time};
 use berth_config::Config;
-use berth_explain::what_if::{CopiedObjects, WhatIfWorld};
+use berth_explain::what_if::{ClaimChanges, CopiedObjects, WhatIfWorld};
 use berth_framework::features::{Feature, FeatureGates, Versions};
 use berth_framework::registry::Registry;
 use berth_scheduler::SchedulerOptions;
@@ -222,9 +222,11 @@ impl CheckedSetup<'_> {
     pub(crate) fn world(
         &self,
         objects: CopiedObjects,
+        claims: &ClaimChanges,
         now: Time,
     ) -> Result<WhatIfWorld, InputError> {
-        let world = WhatIfWorld::new(self.options()?, &self.configuration.registry, objects, now);
+        let registry = &self.configuration.registry;
+        let world = WhatIfWorld::with_claims(self.options()?, registry, objects, claims, now);
         world.map_err(|error| InputError::Configuration(error.to_string()))
     }
 }

@@ -1,13 +1,15 @@
-//! Objects as JSON: their keys, their defaults, and the objects as the scheduler reads them.
+//! Objects as JSON: their keys, their defaults, and the objects as the scheduler and the controllers of claims read them.
 
 use crate::documents::Document;
 use crate::error::InputError;
-use berth_api::{Kind, Object};
+use berth_api::{Kind, Object, Pod};
+use berth_explain::engine::VOLUME_CLAIM_TEMPLATES_ANNOTATION;
 use berth_explain::what_if::{CopiedObjects, key_of};
 use berth_framework::cluster::{DEFERRED_QUOTA, QuotaSpec};
-use berth_objects::offline;
-use serde_json::Value;
+use berth_objects::{object, offline};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The objects that the scheduler reads, so that changes can name single fields.
 pub(crate) type ClusterJson = BTreeMap<ObjectKey, Value>;
@@ -96,20 +98,57 @@ pub(crate) fn shown_with_kind(key: &ObjectKey) -> String {
 pub(crate) fn decode(raw: &ClusterJson) -> Result<CopiedObjects, InputError> {
     let decoded = raw.iter().map(|(key, value)| {
         let object = key.0.decode(value.to_string().as_bytes());
-        let object = object.map_err(|e| InputError::Field {
+        let wrong = |reason| InputError::Field {
             object: shown_with_kind(key),
-            reason: e.to_string(),
-        })?;
+            reason,
+        };
+        let mut object = object.map_err(|e| wrong(e.to_string()))?;
+        if let Object::Pod(pod) = &mut object {
+            note_volume_templates(Arc::make_mut(pod), &value["spec"]).map_err(wrong)?;
+        }
         // The rules of the definition refuse such a quota.
         if let Object::Custom(quota) = &object {
-            QuotaSpec::read(quota).map_err(|reason| InputError::Field {
-                object: shown_with_kind(key),
-                reason,
-            })?;
+            QuotaSpec::read(quota).map_err(wrong)?;
         }
         Ok((key_of(&object), object))
     });
     decoded.collect()
+}
+
+/// A new pod as the scheduler reads it.
+///
+/// # Errors
+/// When a field has a value of the wrong type.
+pub(crate) fn decoded_pod(pod: &Value) -> Result<Arc<Pod>, String> {
+    let mut decoded = object::decoded_pod(pod).map_err(|e| e.to_string())?;
+    note_volume_templates(Arc::make_mut(&mut decoded), &pod["spec"])?;
+    Ok(decoded)
+}
+
+/// Notes the claim templates of the ephemeral volumes of a pod's spec, which controllers read and the scheduler does not,
+/// as an annotation of the pod.
+///
+/// # Errors
+/// When a template is malformed.
+pub fn note_volume_templates(pod: &mut Pod, spec: &Value) -> Result<(), String> {
+    let mut templates = Map::new();
+    for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
+        let template = &volume["ephemeral"]["volumeClaimTemplate"];
+        let Some(name) = volume["name"].as_str().filter(|_| !template.is_null()) else {
+            continue;
+        };
+        let decoded = Kind::PersistentVolumeClaim.decode(template.to_string().as_bytes());
+        decoded.map_err(|e| {
+            format!("failed to decode spec.volumes[{index}].ephemeral.volumeClaimTemplate: {e}")
+        })?;
+        templates.insert(name.to_owned(), template.clone());
+    }
+    if !templates.is_empty() {
+        let templates = Value::Object(templates).to_string();
+        let annotations = &mut pod.metadata.annotations;
+        *annotations = annotations.with(VOLUME_CLAIM_TEMPLATES_ANNOTATION, &templates);
+    }
+    Ok(())
 }
 
 /// An object with its defaults as the scheduler reads it, or its kind if the scheduler does not read the kind.

@@ -97,8 +97,9 @@
 //! # Limits
 //!
 //! - Extenders are not called; a configuration with extenders is an error.
-//! - Kubelets and controllers do not run: a bound pod is running at once and never ends. Volumes are bound without a
-//!   provisioner, and a volume that a rejected workload of [`fit_queue`] has bound stays bound for the workloads behind it.
+//! - Kubelets and controllers do not run, except those of resource claims and volumes: a bound pod is running at once and
+//!   never ends. The pods of [`fit_queue`] get no new claims, and a volume that a rejected workload has bound stays bound
+//!   for the workloads behind it.
 //! - A run lasts at most 15 minutes of virtual time and 20 attempts per pod on average.
 //! - [`WhatIf::add_nodes`] tries at most [`ADDED_NODES_MAX`] nodes, [`WhatIf::fit`] at most [`FIT_PODS_MAX`] pods; the answers
 //!   state that a limit was reached (`is_limited`).
@@ -141,7 +142,7 @@ pub use cluster::ClusterObjects;
 pub use configuration::{Configuration, GROUP_GATES, is_named, with_groups};
 pub use documents::{Document, documents, split};
 pub use error::InputError;
-pub use json::decoded;
+pub use json::{decoded, note_volume_templates};
 pub use session::{Session, fit_queue};
 pub use what_if::{ADDED_NODES_MAX, ChangedCluster, FIT_PODS_MAX, NodeShape, WhatIf, what_if};
 

@@ -5,7 +5,7 @@ use crate::error::InputError;
 use crate::{ClusterObjects, Configuration};
 use berth_api::{Kind, Object, Pod, Time};
 use berth_explain::answer::{NodeAnswer, PodAnswer};
-use berth_explain::what_if::{Usage, WhatIfReport, WhatIfWorld, WorkloadFit};
+use berth_explain::what_if::{ClaimChanges, Usage, WhatIfReport, WhatIfWorld, WorkloadFit};
 use berth_explain::{PodFacts, QueueFacts, Snapshot, explain_node, explain_pod};
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A scheduler with the objects of a cluster at a time.
+    /// A scheduler with the objects of a cluster at a time. Waiting pods get claims from the ResourceClaimTemplates of the
+    /// cluster.
     ///
     /// # Errors
     /// When an object or the configuration is malformed.
@@ -31,7 +32,11 @@ impl Session {
         let (features, mut warnings) = configuration.gates_for(cluster)?;
         let setup = configuration.checked(features)?;
         warnings.extend(setup.warnings.iter().cloned());
-        let world = setup.world(cluster.decoded()?, now)?;
+        let claims = ClaimChanges {
+            templates: cluster.others.claims.decoded()?,
+            ..ClaimChanges::default()
+        };
+        let world = setup.world(cluster.decoded()?, &claims, now)?;
         Ok(Self {
             before: world.usage(),
             world,
@@ -110,7 +115,7 @@ pub fn fit_queue<P: AsRef<str>>(
     });
     let (features, _) = configuration.gates_for(cluster)?;
     let setup = configuration.checked(features)?;
-    let mut world = setup.world(objects, now)?;
+    let mut world = setup.world(objects, &ClaimChanges::default(), now)?;
     Ok(queue.iter().map(|pods| world.fit_workload(pods)).collect())
 }
 

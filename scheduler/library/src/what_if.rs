@@ -12,13 +12,16 @@ use crate::configuration::{CheckedSetup, Configuration};
 use crate::documents::{Document, documents};
 use crate::error::InputError;
 use crate::json::{ClusterJson, decode, has_groups};
-use berth_api::{Kind, Release, Time};
+use berth_api::{Kind, Object, Pod, Release, Time};
 use berth_explain::what_if::{
-    Balance, CopiedObjects, DisplacedPod, Fate, PendingPod, PlacedPod, PodPlaces, Usage,
-    WhatIfReport, WhatIfWorld, consolidate,
+    Balance, ClaimChanges, CopiedObjects, DisplacedPod, Fate, PendingPod, PlacedPod, PodPlaces,
+    Usage, WhatIfReport, WhatIfWorld, consolidate,
 };
 use berth_framework::FeatureGates;
+use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The maximum number of pods added to find the number that fits.
 pub const FIT_PODS_MAX: usize = fit::PODS_MAX;
@@ -120,6 +123,7 @@ pub struct ChangedCluster<'a> {
     raw: ClusterJson,
     others: Others,
     changed: Changed,
+    claims: ClaimChanges,
     warnings: Vec<String>,
 }
 
@@ -137,6 +141,7 @@ impl<'a> ChangedCluster<'a> {
         question.check()?;
         let (mut raw, mut others) = (cluster.raw.clone(), cluster.others.clone());
         let before = cluster.decoded()?;
+        others.claims.add_from_claims(&raw);
         let changed = change_all(&question.changes, &mut raw, &mut others, now)?;
         check_drained(&question.drain, &raw)?;
         let release = cluster.release();
@@ -150,7 +155,11 @@ impl<'a> ChangedCluster<'a> {
             warnings.extend(other.checked(features)?.warnings);
         }
         warnings.dedup();
-        let before = setup.world(before, now)?;
+        let claims = ClaimChanges {
+            templates: others.claims.decoded()?,
+            deleted: deleted_pods(&before, &raw),
+        };
+        let before = setup.world(before, &ClaimChanges::default(), now)?;
         Ok(Self {
             before: Before {
                 usage: before.usage(),
@@ -163,6 +172,7 @@ impl<'a> ChangedCluster<'a> {
             raw,
             others,
             changed,
+            claims,
             warnings,
         })
     }
@@ -225,7 +235,7 @@ impl<'a> ChangedCluster<'a> {
         let fit = self.question.fit.as_ref();
         let fit = fit.map(|document| fit::template(document, &self.others));
         let fit = fit.transpose()?;
-        let mut run = setup.world(objects, self.now)?;
+        let mut run = setup.world(objects, &self.claims, self.now)?;
         run.run();
         let (mut displaced, mut drained) = (self.changed.displaced.clone(), Vec::new());
         let mut spread = Vec::new();
@@ -256,7 +266,7 @@ impl<'a> ChangedCluster<'a> {
         let mut report = run.report(self.before.usage.clone(), displaced);
         report.buffers = buffers::rooms(&self.changed.chunks, &run, &report);
         if let Some(template) = fit {
-            report.fit = Some(run.fit(&template.pod, &template.claims, fit::PODS_MAX));
+            report.fit = Some(run.fit(&template.pod, fit::PODS_MAX));
             report.notes.extend(template.notes);
         }
         report.moved = moved;
@@ -269,7 +279,15 @@ impl<'a> ChangedCluster<'a> {
 
     /// Finds the nodes that are not needed.
     fn consolidated(&self, setup: &CheckedSetup<'_>) -> Result<WhatIfReport, InputError> {
-        let world = |objects| -> Result<WhatIfWorld, InputError> { setup.world(objects, self.now) };
+        // The claims of deleted pods end in the first world. Later, a replacement may have a claim with the same name.
+        let later = ClaimChanges {
+            templates: self.claims.templates.clone(),
+            deleted: Vec::new(),
+        };
+        let claims = Cell::new(&self.claims);
+        let world = |objects| -> Result<WhatIfWorld, InputError> {
+            setup.world(objects, claims.replace(&later), self.now)
+        };
         let (mut report, end) = consolidate(decode(&self.raw)?, world)?;
         report.before = self.before.usage.clone();
         report
@@ -293,6 +311,26 @@ fn check_drained(nodes: &[String], raw: &ClusterJson) -> Result<(), InputError> 
         }
     }
     Ok(())
+}
+
+/// The pods that the changes delete or replace.
+fn deleted_pods(before: &CopiedObjects, raw: &ClusterJson) -> Vec<Arc<Pod>> {
+    let deleted = before.iter().filter_map(|(key, object)| match object {
+        Object::Pod(pod) => {
+            let uid = |now: &Value| {
+                now["metadata"]["uid"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let is_same = raw
+                .get(key)
+                .is_some_and(|now| uid(now) == pod.uid().as_str());
+            (!is_same).then(|| pod.clone())
+        }
+        _ => None,
+    });
+    deleted.collect()
 }
 
 fn lost(displaced: &[DisplacedPod]) -> BTreeSet<String> {

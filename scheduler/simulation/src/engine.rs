@@ -11,19 +11,17 @@
 //! | `quotas` | pods that wait for room in a quota |
 //! | `evictions` | pods that are deleted, evicted by drains, or end with their node |
 //! | `daemons` | the pods of DaemonSets |
-//! | `claims`, `volumes` | the controllers of resource claims and volumes |
 //! | `budgets` | disruption budgets |
 //! | `calls` | the calls of the scheduler: their latency, and the reactions of controllers and kubelets |
 //! | `measure` | integrals over time, and the course of the simulation |
 //! | `outcome` | the result |
 //!
 //! Time advances from event to event, so time without events costs nothing. [`Engine`] of `berth-explain` performs the
-//! calls of the scheduler.
+//! calls of the scheduler, and has the controllers of claims and volumes.
 
 mod budgets;
 mod buffers;
 mod calls;
-mod claims;
 mod daemons;
 mod events;
 mod evictions;
@@ -36,19 +34,17 @@ mod pods;
 mod quotas;
 #[cfg(test)]
 mod tests;
-mod volumes;
 
 use crate::report::Run;
 use crate::trace::Trace;
 use berth_api::{Duration, Namespace, Object, Time};
 use berth_explain::Packing;
-use berth_explain::engine::Engine;
+use berth_explain::engine::{ClaimTemplates, Engine};
 use berth_framework::registry::Registry;
 use berth_scheduler::profile::ProfileErrors;
 use berth_scheduler::{CycleResult, ScheduleOutcome, Scheduler, SchedulerOptions};
 use budgets::Budgets;
 use buffers::Buffers;
-use claims::ClaimTemplates;
 use daemons::Daemons;
 use events::{Event, EventQueue};
 use measure::Measure;
@@ -124,10 +120,23 @@ pub enum SimulationError {
         /// The pod whose end removes the gate, `namespace/name`.
         awaited: String,
     },
+    /// Pods wait for the end of each other.
+    #[error(
+        "gate {gate} of pod {pod} waits for the end of pod {awaited}, which waits in turn for the end of {pod}, so that \
+         neither starts; remove one of the gates"
+    )]
+    GateCycle {
+        /// The name of the gate.
+        gate: String,
+        /// The pod with the gate, `namespace/name`.
+        pod: String,
+        /// The pod whose end removes the gate, `namespace/name`.
+        awaited: String,
+    },
     /// Two nodes, pods or capacity buffers have the same name.
     #[error("two {kind} of the trace have the name {name}; give each a name of its own")]
     SameName {
-        /// `pods`, `nodes` or `capacity buffers`.
+        /// `pods`, `nodes or node groups` or `capacity buffers`.
         kind: &'static str,
         /// The name.
         name: String,
@@ -160,7 +169,6 @@ pub struct Simulation {
     buffers: Buffers,
     budgets: Budgets,
     daemons: Daemons,
-    claim_templates: ClaimTemplates,
     quotas: Quotas,
     measure: Measure,
 }
@@ -233,7 +241,6 @@ impl Simulation {
             buffers: Buffers::new(trace)?,
             budgets: Budgets::new(trace, &plan),
             daemons: Daemons::new(trace, &plan),
-            claim_templates: ClaimTemplates::new(trace),
             quotas: Quotas::new(trace, &plan),
             measure,
             plan,
@@ -257,7 +264,11 @@ impl Simulation {
         }
         self.engine.load(trace.objects.iter().cloned());
         self.add_budgets();
-        self.provision_at_once();
+        self.engine.provision_at_once();
+        let templates = trace.claim_templates.iter().cloned();
+        self.engine
+            .set_claim_templates(ClaimTemplates::new(templates));
+        self.create_claims_of_chunks();
     }
 
     /// Runs until no further event is planned, or until a time.
@@ -352,7 +363,7 @@ impl Simulation {
                 Event::NodeDrains { node } => self.node_drains(node),
                 Event::RetryDrain { node } => self.drain(node),
                 Event::Terminated { pod, incarnation } => self.pod_terminated(pod, incarnation),
-                Event::BindVolume(claim) => self.bind_volume(*claim),
+                Event::BindVolume(claim) => self.engine.bind_volume(&claim),
                 Event::NodeReturns { node } => self.node_returns(node),
                 Event::Scan => self.scan(),
                 Event::IdleCheck { node } => self.idle_check(node),

@@ -12,6 +12,10 @@ pub(crate) struct Names {
     numbered: FxHashMap<(Str, Str), Vec<(u32, u64)>>,
 }
 
+/// The count of a generator or node group: the number of its pods or nodes is not known, so it has all names `NAME-0`,
+/// `NAME-1`, ….
+pub(crate) const DRAWN: u32 = u32::MAX;
+
 /// An item with a name.
 #[derive(Debug, Clone, Copy)]
 struct Given {
@@ -95,15 +99,21 @@ impl fmt::Display for SameName {
             line,
             several,
         } = self;
+        let names = |of: &Str, count: u32| match count {
+            DRAWN => format!("numbered names of {of:?}"),
+            count => format!("{count} names of {of:?}"),
+        };
         match several {
             None => write!(f, "the name {name:?} is given in line {line} already"),
             Some((of, count, true)) => write!(
                 f,
-                "the name {name:?} is one of the {count} names of {of:?} in line {line}"
+                "the name {name:?} is one of the {} in line {line}",
+                names(of, *count)
             ),
             Some((of, count, false)) => write!(
                 f,
-                "the name {name:?}, one of the {count} names of {of:?}, is given in line {line} already"
+                "the name {name:?}, one of the {}, is given in line {line} already",
+                names(of, *count)
             ),
         }?;
         f.write_str("; give each a name of its own")

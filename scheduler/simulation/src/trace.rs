@@ -22,10 +22,6 @@ pub const DEFAULT_START: Time = Time::from_secs(1_767_571_200);
 /// does not read it. 30 unless stated. Traces state it as [`PodShape::grace_period`].
 pub const GRACE_PERIOD_ANNOTATION: &str = "simulation.berth.dev/termination-grace-period-seconds";
 
-/// The annotation of a pod with the templates of the claims of its ephemeral volumes, which [`Pod`] does not have
-/// either: a JSON object of PersistentVolumeClaims by the name of the volume.
-pub const VOLUME_CLAIM_TEMPLATES_ANNOTATION: &str = "simulation.berth.dev/volume-claim-templates";
-
 /// All inputs of a simulation except the configuration of the scheduler.
 #[derive(Default, Debug, Clone, PartialEq)]
 pub struct Trace {
@@ -219,6 +215,8 @@ pub struct TraceGroup {
     pub topology: Option<Str>,
     /// The priority.
     pub priority: Option<i32>,
+    /// The priority class of a group without a priority, empty for the default class; `None` for the class of its pods.
+    pub priority_class: Option<Str>,
 }
 
 /// A node, or several alike.

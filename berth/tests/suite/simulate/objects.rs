@@ -179,6 +179,47 @@ fn node_groups_offer_devices() {
     }
 }
 
+/// The chunks of a buffer have claims and volumes like pods: a node for two chunks with a device each, no node without a
+/// device or a provisioner. The pods that arrive use the devices.
+#[test]
+fn chunks_of_buffers_have_claims_and_volumes() {
+    let scratch = Scratch::new("simulate-chunks");
+    let volume = "  volumes: [{name: scratch, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: disks, accessModes: \
+                  [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]\n";
+    scratch.file("gpu.yaml", &format!("{WITH_CLAIM}{volume}"));
+    let group = WITH_DEVICES.split("pods:").next().unwrap_or_default();
+    let trace = format!(
+        "{group}capacityBuffers:\n- {{name: room, replicas: 4, template: gpu.yaml}}\npods:\n- {{name: train, arrival: 10m, \
+         duration: 1h, template: gpu.yaml}}\n"
+    );
+    let trace = shown(&scratch.file("trace.yaml", &trace));
+    for (model, provisioner, nodes) in [
+        ("a100", "example.com/disks", 2),
+        ("h100", "example.com/disks", 0),
+        ("a100", "", 0),
+    ] {
+        let mut objects = CLAIMS_FOR_DEVICES.replace("MODEL", model);
+        if !provisioner.is_empty() {
+            objects += &format!(
+                "---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: disks}}\nprovisioner: \
+                 {provisioner}\nvolumeBindingMode: WaitForFirstConsumer\n"
+            );
+        }
+        let objects = shown(&scratch.file("objects.yaml", &objects));
+        let report = simulated(&[&objects, &trace, "--until", "9m"]);
+        let run = &report["runs"][0];
+        let added = &run["summary"]["nodesAdded"];
+        assert_eq!(*added, nodes, "{model} {provisioner}: {run:#}");
+        assert_eq!(run["buffers"][0]["roomEnd"], nodes * 2, "{run:#}");
+        // A pod takes a device, and a third node restores the room.
+        let report = simulated(&[&objects, &trace, "--until", "30m"]);
+        let run = &report["runs"][0];
+        let expected = if nodes == 0 { (0, 0) } else { (3, 4) };
+        let found = (&run["summary"]["nodesAdded"], &run["buffers"][0]["roomEnd"]);
+        assert_eq!(found, (&json!(expected.0), &json!(expected.1)), "{run:#}");
+    }
+}
+
 /// The template of a pod with a claim for a device.
 const WITH_CLAIM: &str = "\
 apiVersion: v1
@@ -345,6 +386,14 @@ globalDefault: true
     let waiting = pods.find(|pod| pod["name"] == "waiting").expect("a pod");
     assert!(waiting["bound"].as_f64() > Some(120.0), "{waiting}");
     let bad = shown(&scratch.file("bad.yaml", &trace("hihg")));
+    let group = format!(
+        "{}groups:\n- {{name: ring, minimum: 1, priorityClassName: hihg}}\n",
+        trace("high")
+    );
+    let group = shown(&scratch.file("group.yaml", &group));
+    let object = "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: ring}\n\
+                  spec: {priorityClassName: hihg, schedulingPolicy: {gang: {minCount: 1}}}\n";
+    let object = shown(&scratch.file("object.yaml", object));
     let csv = "name,arrival,cpu,priority_class_name\na,0,1,system-node-critical\nb,0,1,none\n";
     let csv = shown(&scratch.file("bad.csv", csv));
     for (args, wanted) in [
@@ -352,6 +401,14 @@ globalDefault: true
             vec![bad.as_str()],
             "failed to create pod default/high: pods \"high\" is forbidden: no PriorityClass with name hihg was found; \
              did you mean \"high\"?",
+        ),
+        (
+            vec![group.as_str()],
+            "failed to create podgroup default/ring: podgroups \"ring\" is forbidden: no PriorityClass with name hihg",
+        ),
+        (
+            vec![good.as_str(), object.as_str()],
+            "failed to create podgroup default/ring: podgroups \"ring\" is forbidden: no PriorityClass with name hihg",
         ),
         (
             vec![csv.as_str(), "--nodes", "1"],

@@ -173,3 +173,93 @@ fn pods_that_are_being_deleted_are_not_moved() {
         "{report:#}"
     );
 }
+
+/// The replacement of a pod gets a new claim and a new volume, and the devices of a deleted pod are free. The claim of the
+/// old pod has the spec of an unknown template.
+#[test]
+fn replacements_get_claims_of_their_own() {
+    let scratch = Scratch::new("what-if-drain-claims");
+    let spec =
+        json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}});
+    let storage = json!({"storageClassName": "disks", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let slice = |node: &str| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node, "uid": node},
+            "spec": {"driver": "gpu.example.com", "nodeName": node, "devices": [{"name": "gpu-0"}],
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}}})
+    };
+    let with_claims = |mut pod: Value| {
+        pod["spec"]["resourceClaims"] =
+            json!([{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]);
+        pod["spec"]["volumes"] =
+            json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": storage}}}]);
+        pod
+    };
+    let mut running = with_claims(pod("a", "1", "n1"));
+    running["status"]["resourceClaimStatuses"] =
+        json!([{"name": "gpu", "resourceClaimName": "a-gpu-x7"}]);
+    let owner =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true}]);
+    let objects = [
+        node("n1"),
+        node("n2"),
+        slice("n1"),
+        slice("n2"),
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu", "uid": "class"},
+            "spec": {}}),
+        json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "disks", "uid": "disks"},
+            "provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}),
+        running,
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": "a-gpu-x7", "namespace": "default", "uid": "claim", "ownerReferences": owner},
+            "spec": spec,
+            "status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"}],
+                "allocation": {"devices": {"results":
+                    [{"request": "gpu", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]}}}}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "a-scratch", "namespace": "default", "uid": "pvc", "ownerReferences": owner,
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"storageClassName": "disks", "accessModes": ["ReadWriteOnce"], "volumeName": "pv",
+                "resources": {"requests": {"storage": "1Gi"}}},
+            "status": {"phase": "Bound"}}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv", "uid": "pv"},
+            "spec": {"storageClassName": "disks", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "claimRef": {"namespace": "default", "name": "a-scratch", "uid": "pvc"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields":
+                    [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}),
+    ];
+    let dump = shown(&scratch.file("dump.json", &list(&objects)));
+    let deletion = |of: Value| {
+        let mut deletion = of;
+        deletion["metadata"] = json!({"name": deletion["metadata"]["name"], "namespace": deletion["metadata"]["namespace"],
+            "annotations": {"berth.dev/what-if": "delete"}});
+        deletion
+    };
+    let node_deleted = deletion(node("n1"));
+    let node_deleted = shown(&scratch.file("node.json", &node_deleted.to_string()));
+    for (flag, value) in [("--drain", "n1"), ("-f", node_deleted.as_str())] {
+        let report = what_if(&["--from", &dump, flag, value]).expect("a report");
+        let displaced = &report["displaced"][0];
+        let end = (&displaced["fate"], &displaced["node"]);
+        assert_eq!(end, (&json!("BoundElsewhere"), &json!("n2")), "{report:#}");
+        let balance = &report["balance"];
+        assert_eq!(balance["onNodesAfter"], 1, "{report:#}");
+        assert_eq!(balance["removed"].as_u64().unwrap_or(0), 0, "{report:#}");
+    }
+    let report = what_if(&["--from", &dump, "--consolidate"]).expect("a report");
+    let drained = report["drained"].as_array().map(Vec::len);
+    assert_eq!(drained, Some(1), "{report:#}");
+    // Both devices are free for the pods that are added.
+    let new = ["b", "c"].map(|name| {
+        let mut new = with_claims(pod(name, "1", ""));
+        let spec = new["spec"].as_object_mut().expect("a spec");
+        spec.remove("nodeName");
+        new
+    });
+    let changes = [&new[..], &[deletion(pod("a", "1", ""))]].concat();
+    let changes = shown(&scratch.file("changes.json", &list(&changes)));
+    let report = what_if(&["--from", &dump, "-f", &changes]).expect("a report");
+    let placed = report["placed"].as_array().map(Vec::len);
+    assert_eq!(placed, Some(2), "{report:#}");
+    assert_eq!(report["balance"]["onNodesAfter"], 2, "{report:#}");
+}

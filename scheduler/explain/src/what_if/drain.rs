@@ -75,7 +75,7 @@ impl WhatIfWorld {
         let stays = |reason: &str, blocks| end(Fate::Stays, None, reason.to_owned(), blocks);
         if pod.is_terminating() {
             // Its controller has replaced it already, and the drain waits for its end.
-            self.engine.delete_pod(pod.uid());
+            self.engine.end_pod(pod.uid());
             let reason = "it is being deleted, and its controller has replaced it".to_owned();
             return end(Fate::Lost, None, reason, false);
         }
@@ -91,12 +91,13 @@ impl WhatIfWorld {
             let reason = format!("PodDisruptionBudget {budget} allows no further disruption");
             return stays(&reason, true);
         }
-        self.engine.delete_pod(pod.uid());
+        self.engine.end_pod(pod.uid());
         let mut replacement = Pod::clone(pod);
         replacement.spec.node_name = Str::default();
         replacement.metadata.uid = format!("{}-moved", pod.uid()).into();
         replacement.status = Default::default();
         replacement.status.phase = "Pending".into();
+        self.engine.create_claims(&mut replacement);
         self.engine.set(Object::Pod(Arc::new(replacement)));
         self.placed.remove(&pod.key());
         self.run();

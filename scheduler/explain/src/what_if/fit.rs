@@ -4,8 +4,7 @@ use super::{Fit, NodeFit, WhatIfWorld};
 use crate::answer::Reason;
 use crate::examine::examine;
 use crate::snapshot::Snapshot;
-use berth_api::pod::PodResourceClaimStatus;
-use berth_api::{Object, Pod, ResourceClaim, Str};
+use berth_api::{Object, Pod, Str};
 use berth_framework::PodInfo;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,9 +14,8 @@ use std::sync::Arc;
 const BATCH_MAX: usize = 256;
 
 impl WhatIfWorld {
-    /// Adds up to `max` copies of a pod until one does not fit. The copies preempt no pod. Each copy has its own copies
-    /// of `claims`, which are listed by their entry in the pod's spec.
-    pub fn fit(&mut self, template: &Pod, claims: &[(String, ResourceClaim)], max: usize) -> Fit {
+    /// Adds up to `max` copies of a pod until one does not fit. The copies preempt no pod. Each copy has its own claims.
+    pub fn fit(&mut self, template: &Pod, max: usize) -> Fit {
         let mut fit = Fit {
             pod: template.key(),
             ..Fit::default()
@@ -36,10 +34,7 @@ impl WhatIfWorld {
                 .collect();
             for name in &names {
                 let mut pod = copy(template, name);
-                for (entry, claim) in claims {
-                    let claim = claim_of(&mut pod, entry, claim);
-                    self.engine.set(Object::ResourceClaim(Arc::new(claim)));
-                }
+                self.engine.create_claims(&mut pod);
                 self.engine.set(Object::Pod(Arc::new(pod)));
             }
             self.run();
@@ -106,24 +101,4 @@ fn copy(template: &Pod, name: &str) -> Pod {
     pod.spec.node_name = Str::default();
     pod.spec.preemption_policy = Some("Never".into());
     pod
-}
-
-/// A copy of a claim for a pod, which refers to it.
-fn claim_of(pod: &mut Pod, entry: &str, like: &ResourceClaim) -> ResourceClaim {
-    let mut claim = like.clone();
-    let name = format!("{}-{entry}", pod.name());
-    claim.metadata.uid = format!("{}-{entry}", pod.uid()).into();
-    let mut owners = claim.metadata.owner_references.to_vec();
-    for owner in &mut owners {
-        owner.name = pod.name().clone();
-        owner.uid = pod.uid().clone();
-    }
-    claim.metadata.owner_references = owners.into();
-    claim.metadata.name = name.as_str().into();
-    let status = PodResourceClaimStatus {
-        name: entry.into(),
-        resource_claim_name: Some(name.into()),
-    };
-    pod.status.resource_claim_statuses.push(status);
-    claim
 }

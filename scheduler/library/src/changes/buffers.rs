@@ -8,9 +8,9 @@ use super::strict::hint;
 use super::workloads::{new_pod, pods_of};
 use super::{Added, DELETE, merge, name_of, namespace_of};
 use crate::InputError;
-use crate::json::{ClusterJson, ObjectKey, set_defaults};
+use crate::json::{ClusterJson, ObjectKey, decoded_pod, set_defaults};
 use berth_api::requests::{SumOptions, pod_requests};
-use berth_api::{Kind, Object, Pod, Quantity};
+use berth_api::{Kind, Pod, Quantity};
 use berth_explain::what_if::{BufferRoom, WhatIfReport, WhatIfWorld};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -213,7 +213,7 @@ impl Buffers {
         let (defined, mut notes) = self.defined(raw);
         let mut all = Vec::new();
         for buffer in defined {
-            match decoded(buffer.pod(&buffer.key(1))) {
+            match decoded(&buffer.pod(&buffer.key(1))) {
                 Ok(chunk) => all.push(BufferRequest {
                     namespace: buffer.namespace.to_owned(),
                     name: buffer.name.to_owned(),
@@ -348,18 +348,14 @@ fn no_room(namespace: &str, name: &str, reason: &str) -> String {
 }
 
 /// The pod of a chunk as a type.
-fn decoded(pod: Value) -> Result<Arc<Pod>, String> {
-    match Kind::Pod.decode(pod.to_string().as_bytes()) {
-        Ok(Object::Pod(pod)) => Ok(pod),
-        Ok(_) => Err("its template is no pod".to_owned()),
-        Err(error) => Err(format!("its template cannot be read: {error}")),
-    }
+fn decoded(pod: &Value) -> Result<Arc<Pod>, String> {
+    decoded_pod(pod).map_err(|error| format!("its template cannot be read: {error}"))
 }
 
 /// The number of chunks whose requests are within the limits.
 fn within_limits(template: &Value, limits: &Value) -> Result<u64, String> {
     let key = (Kind::Pod, String::new(), "chunk".to_owned());
-    let pod = decoded(new_pod(&key, template, ("", KIND, "")))?;
+    let pod = decoded(&new_pod(&key, template, ("", KIND, "")))?;
     let requests = pod_requests(&pod, SumOptions::PENDING);
     let mut chunks: Option<u64> = None;
     for (resource, limit) in limits.as_object().into_iter().flatten() {

@@ -1,15 +1,14 @@
-//! Resource claims of new pods, which a controller creates from ResourceClaimTemplates.
+//! ResourceClaimTemplates, from which a controller creates the claims of new pods.
 
 use super::strict::hint;
-use super::{Added, DELETE, merge, name_of, namespace_of};
+use super::{DELETE, merge, name_of, namespace_of};
 use crate::InputError;
 use crate::json::{ClusterJson, set_defaults};
-use berth_api::{Kind, Object, ResourceClaim};
+use berth_api::{Kind, Object};
+use berth_explain::engine::ClaimTemplates as DecodedTemplates;
 use berth_objects::object::decoded;
-use serde::de::Error;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// The API versions whose templates are read. The claims have the same fields in both.
 const VERSIONS: [&str; 2] = ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"];
@@ -23,13 +22,6 @@ pub(crate) fn is_one(object: &Value) -> bool {
 /// ResourceClaimTemplates by namespace and name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClaimTemplates(BTreeMap<(String, String), Value>);
-
-/// A claim that a pod needs.
-pub(crate) struct NewClaim {
-    /// The entry of `spec.resourceClaims`.
-    entry: String,
-    claim: Value,
-}
 
 impl ClaimTemplates {
     /// Adds, changes or deletes a template.
@@ -56,107 +48,80 @@ impl ClaimTemplates {
         Ok(())
     }
 
-    /// The missing claims of a pod with a UID. Unknown templates are added to `missing`.
-    pub(crate) fn claims_of(
-        &self,
-        pod: &Value,
-        missing: &mut BTreeSet<(String, String)>,
-    ) -> Vec<NewClaim> {
-        let namespace = namespace_of(pod);
-        let pod_name = name_of(pod).unwrap_or_default();
-        let made = pod["status"]["resourceClaimStatuses"].as_array();
-        let has = |entry: &Value| made.into_iter().flatten().any(|of| of["name"] == *entry);
-        let entries = pod["spec"]["resourceClaims"].as_array();
-        let mut claims = Vec::new();
-        for entry in entries.into_iter().flatten() {
-            let Some(template) = entry["resourceClaimTemplateName"].as_str() else {
-                continue;
-            };
-            // The pod has this claim already.
-            if has(&entry["name"]) {
-                continue;
-            }
-            let key = (namespace.clone(), template.to_owned());
-            let Some(template) = self.0.get(&key) else {
-                missing.insert(key);
-                continue;
-            };
-            let entry = entry["name"].as_str().unwrap_or_default().to_owned();
-            let name = format!("{pod_name}-{entry}-what-if");
-            claims.push(NewClaim {
-                claim: json!({
-                    "apiVersion": VERSIONS[0],
-                    "kind": "ResourceClaim",
-                    "metadata": {
-                        "name": name,
-                        "namespace": namespace,
-                        "uid": format!("what-if-claim-{namespace}-{name}"),
-                        "ownerReferences": [{
-                            "apiVersion": "v1", "kind": "Pod", "name": pod_name,
-                            "uid": pod["metadata"]["uid"], "controller": true,
-                        }],
-                    },
-                    "spec": template["spec"]["spec"],
-                }),
-                entry,
-            });
-        }
-        claims
-    }
-
-    /// Creates the claims of new pods. Returns a note for each unknown template.
-    pub(crate) fn make(&self, raw: &mut ClusterJson, added: &Added) -> Vec<String> {
-        let mut missing = BTreeSet::new();
-        for key in &added.pods {
-            let Some(pod) = raw.get_mut(key) else {
-                continue;
-            };
-            let claims = self.claims_of(pod, &mut missing);
-            if claims.is_empty() {
-                continue;
-            }
-            let statuses = &mut pod["status"]["resourceClaimStatuses"];
-            if !statuses.is_array() {
-                *statuses = json!([]);
-            }
-            for claim in &claims {
-                let status = json!({"name": claim.entry, "resourceClaimName": claim.claim["metadata"]["name"]});
-                if let Some(all) = statuses.as_array_mut() {
-                    all.push(status);
+    /// Adds the templates that are not known and of which a pod has a claim: the spec of a template cannot be changed, so
+    /// the claim has it.
+    pub(crate) fn add_from_claims(&mut self, raw: &ClusterJson) {
+        for (key, pod) in raw.iter().filter(|(key, _)| key.0 == Kind::Pod) {
+            let made = pod["status"]["resourceClaimStatuses"].as_array();
+            for made in made.into_iter().flatten() {
+                let entries = pod["spec"]["resourceClaims"].as_array();
+                let mut entries = entries.into_iter().flatten();
+                let entry = entries.find(|entry| entry["name"] == made["name"]);
+                let template = entry.and_then(|entry| entry["resourceClaimTemplateName"].as_str());
+                let name = made["resourceClaimName"].as_str();
+                let (Some(template), Some(name)) = (template, name) else {
+                    continue;
+                };
+                let claim = (Kind::ResourceClaim, key.1.clone(), name.to_owned());
+                if let Some(claim) = raw.get(&claim) {
+                    let template = (key.1.clone(), template.to_owned());
+                    let of_claim = || json!({"spec": {"spec": claim["spec"]}});
+                    self.0.entry(template).or_insert_with(of_claim);
                 }
             }
-            for NewClaim { claim, .. } in claims {
-                let name = name_of(&claim).unwrap_or_default();
-                raw.insert((Kind::ResourceClaim, key.1.clone(), name), claim);
-            }
         }
-        notes(missing)
     }
-}
 
-/// A note for each unknown template.
-pub(crate) fn notes(missing: BTreeSet<(String, String)>) -> Vec<String> {
-    let note = |(namespace, name)| {
-        format!(
-            "ResourceClaimTemplate {namespace}/{name} is not known: pods that refer to it wait for their claims; give it \
-             with -f"
-        )
-    };
-    missing.into_iter().map(note).collect()
-}
-
-impl NewClaim {
-    /// The claim with its entry, as the scheduler reads it.
+    /// The templates as the scheduler reads claims.
     ///
     /// # Errors
-    /// When the template is malformed.
-    pub(crate) fn decoded(self) -> Result<(String, ResourceClaim), serde_json::Error> {
-        match decoded(Kind::ResourceClaim, &self.claim)? {
-            Object::ResourceClaim(claim) => Ok((self.entry, Arc::unwrap_or_clone(claim))),
-            other => Err(Error::custom(format_args!(
-                "{:?} is no claim",
-                other.kind()
-            ))),
+    /// When a template is malformed.
+    pub(crate) fn decoded(&self) -> Result<DecodedTemplates, InputError> {
+        let claims = self.0.iter().map(|((namespace, name), template)| {
+            let claim = json!({
+                "apiVersion": VERSIONS[0],
+                "kind": "ResourceClaim",
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": template["spec"]["spec"],
+            });
+            match decoded(Kind::ResourceClaim, &claim) {
+                Ok(Object::ResourceClaim(claim)) => Ok(claim),
+                Ok(_) => Err("it is no template of a claim".to_owned()),
+                Err(reason) => Err(reason.to_string()),
+            }
+            .map_err(|reason| InputError::Field {
+                object: format!("ResourceClaimTemplate {namespace}/{name}"),
+                reason,
+            })
+        });
+        let claims: Vec<_> = claims.collect::<Result<_, _>>()?;
+        Ok(DecodedTemplates::new(claims))
+    }
+
+    /// A note for each unknown template of pods without a node.
+    pub(crate) fn missing<'a>(&self, pods: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
+        let mut missing = BTreeSet::new();
+        for pod in pods {
+            let made = pod["status"]["resourceClaimStatuses"].as_array();
+            let has = |entry: &Value| made.into_iter().flatten().any(|of| of["name"] == *entry);
+            let entries = pod["spec"]["resourceClaims"].as_array();
+            for entry in entries.into_iter().flatten() {
+                if let Some(template) = entry["resourceClaimTemplateName"].as_str()
+                    && !has(&entry["name"])
+                {
+                    let template = (namespace_of(pod), template.to_owned());
+                    if !self.0.contains_key(&template) {
+                        missing.insert(template);
+                    }
+                }
+            }
         }
+        let note = |(namespace, name)| {
+            format!(
+                "ResourceClaimTemplate {namespace}/{name} is not known: pods that refer to it wait for their claims; give \
+                 it with -f"
+            )
+        };
+        missing.into_iter().map(note).collect()
     }
 }

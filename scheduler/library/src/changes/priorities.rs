@@ -1,9 +1,9 @@
-//! PriorityClasses: the priority of new pods, as admission sets it.
+//! PriorityClasses: the priority of new pods and groups, as admission sets it.
 
 use super::strict::hint;
 use super::{Added, DELETE, merge, name_of};
 use crate::InputError;
-use crate::json::{ClusterJson, shown};
+use crate::json::{ClusterJson, shown_with_kind};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -81,32 +81,32 @@ impl PriorityClasses {
         }
     }
 
-    /// Sets the priority of new pods that do not state it.
+    /// Sets the priority of new pods and groups that do not state it.
     ///
     /// # Errors
-    /// When a pod names a class that does not exist.
+    /// When one of them names a class that does not exist.
     pub(crate) fn resolve(&self, raw: &mut ClusterJson, added: &Added) -> Result<(), InputError> {
-        for key in &added.pods {
-            let Some(pod) = raw.get_mut(key) else {
+        for key in added.pods.iter().chain(&added.groups) {
+            let Some(object) = raw.get_mut(key) else {
                 continue;
             };
-            // A priority in the pod takes precedence.
-            if pod["spec"].is_null() || !pod["spec"]["priority"].is_null() {
+            // A stated priority takes precedence.
+            if object["spec"].is_null() || !object["spec"]["priority"].is_null() {
                 continue;
             }
-            let name = pod["spec"]["priorityClassName"]
+            let name = object["spec"]["priorityClassName"]
                 .as_str()
                 .unwrap_or_default();
             let found = self.find(name);
-            let found = found.map_err(|e| InputError::object(&format!("Pod {}", shown(key)), e))?;
+            let found = found.map_err(|e| InputError::object(&shown_with_kind(key), e))?;
             let Some(class) = found else {
                 continue;
             };
-            pod["spec"]["priority"] = class.value.into();
+            object["spec"]["priority"] = class.value.into();
             if let Some(policy) = class.preemption_policy
-                && pod["spec"]["preemptionPolicy"].is_null()
+                && object["spec"]["preemptionPolicy"].is_null()
             {
-                pod["spec"]["preemptionPolicy"] = policy.into();
+                object["spec"]["preemptionPolicy"] = policy.into();
             }
         }
         Ok(())

@@ -6,20 +6,18 @@ use crate::changes::strict;
 use crate::changes::workloads::new_pod;
 use crate::changes::{Added, name_of, namespace_of};
 use crate::documents::Document;
-use crate::json::{ClusterJson, ObjectKey};
-use berth_api::{Kind, Object, Pod, ResourceClaim};
+use crate::json::{ClusterJson, ObjectKey, decoded_pod};
+use berth_api::{Kind, Pod};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The maximum number of added pods.
 pub(crate) const PODS_MAX: usize = 10_000;
 
-/// The template: a pod, and the claims that each copy of it gets, by the entry of the pod.
+/// The template.
 #[derive(Debug, Clone)]
 pub(crate) struct FitTemplate {
     pub(crate) pod: Arc<Pod>,
-    pub(crate) claims: Vec<(String, ResourceClaim)>,
     /// The missing objects.
     pub(crate) notes: Vec<String>,
 }
@@ -61,20 +59,7 @@ pub(crate) fn template(document: &Document, others: &Others) -> Result<FitTempla
     };
     others.priorities.resolve(&mut alone, &added)?;
     let pod = alone.remove(&key).unwrap_or_default();
-    let invalid = |e: serde_json::Error| InputError::object(place, e.to_string());
-    let mut missing = BTreeSet::new();
-    let claims = others.claims.claims_of(&pod, &mut missing);
-    let claims = claims.into_iter().map(|claim| claim.decoded());
-    let claims = claims.collect::<Result<_, _>>().map_err(invalid)?;
-    match Kind::Pod
-        .decode(pod.to_string().as_bytes())
-        .map_err(invalid)?
-    {
-        Object::Pod(pod) => Ok(FitTemplate {
-            pod,
-            claims,
-            notes: crate::changes::claims::notes(missing),
-        }),
-        _ => Err(InputError::object(place, "it is no pod")),
-    }
+    let notes = others.claims.missing([&pod]);
+    let pod = decoded_pod(&pod).map_err(|reason| InputError::object(place, reason))?;
+    Ok(FitTemplate { pod, notes })
 }

@@ -150,10 +150,7 @@ impl SpareNode {
         for (place, set) in &others.daemons {
             daemons::apply(raw, place, set, &mut added, |node| new.contains(node))?;
         }
-        others.priorities.resolve(raw, &added)?;
-        // Missing objects of these pods were noted when the DaemonSets were read.
-        others.claims.make(raw, &added);
-        Ok(())
+        others.priorities.resolve(raw, &added)
     }
 
     fn named(&self, name: &str) -> Value {

@@ -117,10 +117,29 @@ fn chunks(buffer: &CapacityBuffer) -> Vec<Arc<PodInfo>> {
 
 /// Places chunks. Returns the number of placed chunks.
 fn place(packing: &mut Packing, chunks: &[Arc<PodInfo>], nodes: &[Slot]) -> u32 {
-    u32::try_from(packing.place(chunks, nodes)).unwrap_or(u32::MAX)
+    let has_claims = |chunk: &Arc<PodInfo>| !chunk.pod.status.resource_claim_statuses.is_empty();
+    let placed = if chunks.first().is_some_and(has_claims) {
+        // Chunks with claims of their own are not equal.
+        let each = chunks.chunks(1);
+        each.take_while(|chunk| packing.place(chunk, nodes) > 0)
+            .count()
+    } else {
+        packing.place(chunks, nodes)
+    };
+    u32::try_from(placed).unwrap_or(u32::MAX)
 }
 
 impl Simulation {
+    /// Creates the claims of all chunks. They have no devices and volumes, so that they take no room from pods.
+    pub(super) fn create_claims_of_chunks(&mut self) {
+        let chunks = self.buffers.all.iter_mut();
+        for chunk in chunks.flat_map(|buffer| &mut buffer.pods) {
+            let mut pod = Pod::clone(&chunk.pod);
+            self.engine.create_claims(&mut pod);
+            *chunk = Arc::new(PodInfo::new(Arc::new(pod)));
+        }
+    }
+
     /// The room on nodes of the trace has changed, or pods have used or released room.
     pub(super) fn room_changed(&mut self) {
         self.buffers.note_change();

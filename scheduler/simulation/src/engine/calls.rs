@@ -2,7 +2,7 @@
 
 use super::Simulation;
 use super::events::{CallAnswer, Event};
-use berth_explain::engine::Effect;
+use berth_explain::engine::{Effect, claim_to_bind};
 use berth_scheduler::ScheduleOutcome;
 
 impl Simulation {
@@ -30,7 +30,13 @@ impl Simulation {
                     self.delete_with_grace(index, true);
                 }
             }
-            Some(Effect::Written(object)) => self.plan_binding(&object),
+            Some(Effect::Written(object)) => {
+                if let Some(claim) = claim_to_bind(&object) {
+                    let latency = self.plan.world.api_latency.draw(&mut self.rng);
+                    let at = self.engine.now() + latency;
+                    self.events.push(at, Event::BindVolume(Box::new(claim)));
+                }
+            }
             None => {}
         }
     }

@@ -108,7 +108,7 @@ impl Simulation {
         let shape = &self.plan.shapes[self.shape_of(index) as usize];
         self.measure.pod_leaves(shape);
         self.node_gives_back(pod.node, index);
-        self.end_pod(&uid(index, incarnation));
+        self.engine.end_pod(&uid(index, incarnation));
         if pod.is_counted_by_quota {
             self.release_quota(index, true);
         }

@@ -3,6 +3,7 @@
 use super::events::{Event, NodeIndex, PodIndex};
 use super::plan::numbered;
 use super::{Simulation, SimulationError};
+use crate::names::{DRAWN, Names};
 use crate::trace::{Trace, TraceNode};
 use berth_api::{Node, Object, Str};
 use rustc_hash::FxHashMap;
@@ -87,16 +88,19 @@ impl Nodes {
 impl Simulation {
     /// The nodes of the trace, including nodes of node groups.
     pub(super) fn add_nodes(&mut self, trace: &Trace) -> Result<(), SimulationError> {
-        let mut names = rustc_hash::FxHashSet::default();
+        let mut names = Names::default();
+        let nodes = trace.nodes.iter().map(|node| (&node.name, node.count));
+        let groups = trace.node_groups.iter().map(|group| (&group.name, DRAWN));
+        for (name, count) in nodes.chain(groups) {
+            let added = names.add(&Str::default(), name, count, 0);
+            added.map_err(|same| SimulationError::SameName {
+                kind: "nodes or node groups",
+                name: same.name,
+            })?;
+        }
         for of_trace in &trace.nodes {
             for copy in 0..of_trace.count {
                 let name = numbered(&of_trace.name, of_trace.count, copy);
-                if !names.insert(name.clone()) {
-                    return Err(SimulationError::SameName {
-                        kind: "nodes",
-                        name: name.to_string(),
-                    });
-                }
                 let node = self.add_node(name, &of_trace.node, of_trace.price_per_hour, None);
                 self.plan_node(node, of_trace);
             }

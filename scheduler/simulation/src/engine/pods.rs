@@ -4,7 +4,7 @@ use super::events::{Event, NodeIndex, PodIndex};
 use super::evictions::TerminatingPod;
 use super::plan::Plan;
 use super::{Simulation, SimulationError};
-use crate::names::Names;
+use crate::names::{DRAWN, Names};
 use crate::trace::{Gate, GateRemoval, Trace, TraceGroup, scheduling_gates};
 use berth_api::groups::{GangPolicy, TopologyConstraint};
 use berth_api::{Kind, Object, Pod, PodGroup, Str, Time};
@@ -91,9 +91,11 @@ impl Pods {
     /// When a pod names a group that does not exist, or two pods have one name.
     pub(super) fn new(trace: &Trace, plan: &Plan) -> Result<Self, SimulationError> {
         let mut names = Names::default();
-        for source in &trace.pods {
-            let namespace = source.pod.namespace();
-            let added = names.add(namespace, &source.name, source.count, 0);
+        let given = trace.pods.iter().map(|of| (&of.pod, &of.name, of.count));
+        let drawn = trace.generators.iter().map(|of| (&of.pod, &of.name, DRAWN));
+        for (pod, name, count) in given.chain(drawn) {
+            let namespace = pod.namespace();
+            let added = names.add(namespace, name, count, 0);
             added.map_err(|same| SimulationError::SameName {
                 kind: "pods",
                 name: format!("{namespace}/{}", same.name),
@@ -224,18 +226,58 @@ fn awaited(plan: &Plan) -> Result<FxHashMap<Str, Vec<(PodIndex, u8)>>, Simulatio
     if unknown.is_empty() {
         return Ok(awaited);
     }
+    let mut sources = BTreeMap::new();
     for pod in &plan.pods {
         let namespace = plan.shapes[pod.shape as usize].pod.namespace();
-        unknown.remove(format!("{namespace}/{}", plan.name(pod)).as_str());
+        let name: Str = format!("{namespace}/{}", plan.name(pod)).into();
+        if unknown.remove(&name).is_some() {
+            sources.insert(name, pod.source);
+        }
     }
     match unknown.pop_first() {
-        None => Ok(awaited),
+        None => check_cycles(plan, &sources).map(|()| awaited),
         Some((awaited, (source, gate))) => Err(SimulationError::UnknownPod {
             gate: gate.name.to_string(),
             pod: format!("{}/{}", source.pod.namespace(), source.name),
             awaited: awaited.to_string(),
         }),
     }
+}
+
+/// Checks that no pod waits for its own end. `sources` are the items of the awaited pods; the pods of an item have the same
+/// gates.
+fn check_cycles(plan: &Plan, sources: &BTreeMap<Str, u32>) -> Result<(), SimulationError> {
+    let mut checked: FxHashSet<u32> = FxHashSet::default();
+    for first in sources.values() {
+        // A search in depth, with the next gate of each item of the path.
+        let (mut path, mut is_on_path) = (vec![(*first, 0)], FxHashSet::from_iter([*first]));
+        while let Some((item, next)) = path.last_mut() {
+            let source = &plan.sources[*item as usize];
+            let Some(gate) = source.gates.get(*next) else {
+                checked.insert(*item);
+                is_on_path.remove(item);
+                path.pop();
+                continue;
+            };
+            *next += 1;
+            let GateRemoval::Ended(awaited) = &gate.removal else {
+                continue;
+            };
+            match sources.get(awaited) {
+                Some(item) if checked.contains(item) => {}
+                Some(item) if is_on_path.insert(*item) => path.push((*item, 0)),
+                Some(_) => {
+                    return Err(SimulationError::GateCycle {
+                        gate: gate.name.to_string(),
+                        pod: format!("{}/{}", source.pod.namespace(), source.name),
+                        awaited: awaited.to_string(),
+                    });
+                }
+                None => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Simulation {
@@ -305,12 +347,14 @@ impl Simulation {
             pod.spec.scheduling_gates.extend(gates);
             self.plan_gates(index, incarnation);
         }
-        if !pod.spec.resource_claims.is_empty() {
-            self.create_claims(index, &mut pod);
-        }
-        self.create_volume_claims(&pod);
-        let node = std::mem::take(&mut pod.spec.node_name);
         let ran_before = self.ran_before(index);
+        if ran_before {
+            // Its claims are objects of the trace.
+            let shape = &self.plan.shapes[shape as usize].pod;
+            pod.status.resource_claim_statuses = shape.status.resource_claim_statuses.clone();
+        }
+        self.engine.create_claims(&mut pod);
+        let node = std::mem::take(&mut pod.spec.node_name);
         if ran_before {
             bind(&mut pod, &node);
             acknowledge(&mut pod, self.engine.now());
@@ -507,7 +551,7 @@ impl Simulation {
             self.no_longer_unschedulable(index);
         }
         let uid = self.pods.uid(index);
-        self.end_pod(&uid);
+        self.engine.end_pod(&uid);
         let was_counted = std::mem::take(&mut self.pods.get_mut(index).is_counted_by_quota);
         self.release_quota(index, was_counted);
     }

@@ -3,6 +3,7 @@
 mod buffers;
 mod controllers;
 mod evictions;
+mod gates;
 mod node_groups;
 
 use super::*;
@@ -242,64 +243,6 @@ fn quotas_hold_pods_until_there_is_room() {
     assert_eq!(row(&run, "b").attempts, 1, "it did not exist before");
 }
 
-/// Otherwise the pod would wait forever.
-#[test]
-fn a_gate_that_waits_for_a_pod_of_no_trace_is_refused() {
-    let waiting = TracePod {
-        gates: vec![Gate {
-            name: "example.com/gate".into(),
-            removal: GateRemoval::Ended("default/other".into()),
-        }],
-        ..pod("waiting", "1", 0, 60)
-    };
-    let several = TracePod {
-        count: 2,
-        ..pod("other", "1", 0, 60)
-    };
-    let error = try_play(&trace(&["8"], vec![waiting.clone(), several])).map(|_| ());
-    assert_eq!(
-        error.map_err(|e| e.to_string()),
-        Err(
-            "gate example.com/gate of pod default/waiting waits for the end of pod default/other, \
-             which the trace does not have; name one of its pods as NAMESPACE/NAME"
-                .to_owned()
-        )
-    );
-    let known = trace(&["8"], vec![waiting, pod("other", "1", 0, 60)]);
-    assert!(try_play(&known).is_ok());
-}
-
-#[test]
-fn gates_are_removed_by_time_by_the_end_of_a_pod_and_by_a_quota() {
-    let gated = |name: &str, removal: GateRemoval| TracePod {
-        gates: vec![Gate {
-            name: "example.com/gate".into(),
-            removal,
-        }],
-        ..pod(name, "1", 10, 60)
-    };
-    let mut of = trace(
-        &["8"],
-        vec![
-            pod("first", "1", 0, 60),
-            gated("later", GateRemoval::After(Duration::from_secs(100))),
-            gated("at", GateRemoval::At(Duration::from_secs(100))),
-            gated("after-first", GateRemoval::Ended("default/first".into())),
-            gated("quota", GateRemoval::Quota),
-        ],
-    );
-    of.quotas = vec![Quota {
-        namespace: "default".into(),
-        hard: amounts(&[("pods", "4")]),
-    }];
-    let run = play(&of);
-    assert_times(&run, "later", 110.02, 171.02);
-    assert_times(&run, "at", 100.02, 161.02);
-    assert_times(&run, "after-first", 61.04, 122.04);
-    // The gate is removed when `first` has ended.
-    assert_times(&run, "quota", 61.04, 122.04);
-}
-
 #[test]
 fn a_group_starts_when_all_its_pods_have_room() {
     let member = |name: &str| TracePod {
@@ -324,6 +267,7 @@ fn a_group_starts_when_all_its_pods_have_room() {
         minimum: 2,
         topology: None,
         priority: None,
+        priority_class: None,
     }];
     let run = play(&of);
     assert_eq!(run.summary.finished, 3);

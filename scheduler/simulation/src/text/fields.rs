@@ -286,6 +286,7 @@ impl GroupsOfPods {
                 minimum: minimum.unwrap_or(0),
                 topology,
                 priority,
+                priority_class: None,
             };
             self.found.push((group, minimum.is_some(), pods));
             return Ok(());

@@ -8,7 +8,7 @@ mod values;
 use super::fields::{Dates, GateText, GroupsOfPods};
 use super::{LoadPod, PlacedObject, TextError, YamlTrace};
 use crate::distribution::Distribution;
-use crate::names::Names;
+use crate::names::{DRAWN, Names};
 use crate::span::Moment;
 use crate::trace::generate::{GENERATED_MAX, Generator};
 use crate::trace::{
@@ -37,8 +37,16 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<YamlTrace, TextEr
     let mut trace = Trace::default();
     set_world(&mut trace, read.world);
     let mut dates = Dates::with_start(read.start.map(|start| start.0));
-    trace.groups = read.groups.into_iter().map(group).collect();
-    let (pods, groups) = pods(read.pods, &mut dates, load)?;
+    let mut names = Names::default();
+    for text in read.groups {
+        let place = text.name.referenced;
+        let group = group(text);
+        let added = names.add(&group.namespace, &group.name, 1, place.line());
+        added.map_err(|e| mistake(place, e.to_string()))?;
+        trace.groups.push(group);
+    }
+    let mut names = Names::default();
+    let (pods, groups) = pods(read.pods, &mut dates, &mut names, load)?;
     for node in &read.nodes {
         let outages = node.outages.iter().map(|outage| &outage.at);
         let leaves = node.leaves.iter().map(|leaves| &leaves.value);
@@ -57,7 +65,12 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<YamlTrace, TextEr
     }
     groups.finish(&mut trace);
     for text in read.generate {
-        trace.generators.push(generator(text, load)?);
+        let place = text.name.referenced;
+        let generator = generator(text, load)?;
+        let namespace = generator.pod.namespace();
+        let added = names.add(namespace, &generator.name, DRAWN, place.line());
+        added.map_err(|e| mistake(place, e.to_string()))?;
+        trace.generators.push(generator);
     }
     let mut names = Names::default();
     for text in read.nodes {
@@ -68,7 +81,11 @@ pub fn read_yaml(text: &str, load: &mut LoadPod<'_>) -> Result<YamlTrace, TextEr
         trace.nodes.push(node);
     }
     for text in read.node_groups {
-        trace.node_groups.push(node_group(text)?);
+        let place = text.name.referenced;
+        let group = node_group(text)?;
+        let added = names.add(&Str::default(), &group.name, DRAWN, place.line());
+        added.map_err(|e| mistake(place, e.to_string()))?;
+        trace.node_groups.push(group);
     }
     for text in read.capacity_buffers {
         trace.buffers.push(buffer(text, load)?);
@@ -108,9 +125,10 @@ type UndatedPods = Vec<(TracePod, Spanned<Moment>, Vec<GateText>)>;
 fn pods(
     texts: Vec<PodText>,
     dates: &mut Dates,
+    names: &mut Names,
     load: &mut LoadPod<'_>,
 ) -> Result<(UndatedPods, GroupsOfPods), TextError> {
-    let (mut groups, mut names) = (GroupsOfPods::default(), Names::default());
+    let mut groups = GroupsOfPods::default();
     let mut pods = Vec::with_capacity(texts.len());
     for mut text in texts {
         let place = text.name.referenced;
@@ -149,10 +167,11 @@ fn or_default(namespace: Str) -> Str {
 fn group(text: GroupText) -> TraceGroup {
     TraceGroup {
         namespace: or_default(text.namespace),
-        name: text.name.0,
+        name: text.name.value.0,
         minimum: text.minimum.0,
         topology: text.topology,
         priority: text.priority.map(|priority| priority.0),
+        priority_class: text.priority_class_name,
     }
 }
 
@@ -234,7 +253,7 @@ fn generator(text: GeneratorText, load: &mut LoadPod<'_>) -> Result<Generator, T
     }
     let requests = text.requests.into_iter();
     Ok(Generator {
-        name: text.name.0,
+        name: text.name.value.0,
         pod: Arc::new(pod),
         requests: requests
             .map(|(name, amount)| (name.0.0, amount.0))
@@ -309,7 +328,7 @@ fn node_group(text: NodeGroupText) -> Result<NodeGroup, TextError> {
     }
     let shape = shape_of_node(text.resources, text.labels, text.taints);
     Ok(NodeGroup {
-        name: text.name.0,
+        name: text.name.value.0,
         node: Arc::new(shape.node()),
         slices: slices(text.resource_slices),
         minimum,

@@ -2,8 +2,9 @@
 
 use super::node_groups::{object, web, zoned};
 use super::*;
-use crate::trace::{DaemonSet, VOLUME_CLAIM_TEMPLATES_ANNOTATION};
+use crate::trace::DaemonSet;
 use berth_api::{Kind, Object};
+use berth_explain::engine::VOLUME_CLAIM_TEMPLATES_ANNOTATION;
 use serde_json::{Value, json};
 
 fn with(mut of: TracePod, spec: Value) -> TracePod {

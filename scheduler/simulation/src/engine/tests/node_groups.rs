@@ -169,6 +169,7 @@ fn a_group_of_pods_causes_the_nodes_that_it_lacks() {
         minimum: 5,
         topology: None,
         priority: None,
+        priority_class: None,
     }];
     let run = play(&of);
     assert_eq!((run.summary.nodes_added, run.summary.finished), (2, 5));

@@ -82,7 +82,7 @@ pub(super) struct PodText {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct GeneratorText {
-    pub(super) name: Text<Str>,
+    pub(super) name: Placed<Str>,
     #[serde(default)]
     pub(super) namespace: Str,
     pub(super) arrivals: ArrivalsText,
@@ -160,7 +160,7 @@ impl ArrivalsText {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct GroupText {
-    pub(super) name: Text<Str>,
+    pub(super) name: Placed<Str>,
     #[serde(default)]
     pub(super) namespace: Str,
     pub(super) minimum: Text<u32>,
@@ -168,6 +168,8 @@ pub(super) struct GroupText {
     pub(super) topology: Option<Str>,
     #[serde(default)]
     pub(super) priority: Option<Text<i32>>,
+    #[serde(default)]
+    pub(super) priority_class_name: Option<Str>,
 }
 
 #[derive(Deserialize)]
@@ -216,7 +218,7 @@ pub(super) struct SliceText {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct NodeGroupText {
-    pub(super) name: Text<Str>,
+    pub(super) name: Placed<Str>,
     pub(super) resources: Amounts,
     #[serde(default)]
     pub(super) resource_slices: Vec<SliceText>,

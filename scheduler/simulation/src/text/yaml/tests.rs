@@ -248,6 +248,23 @@ fn mistakes_have_a_place_and_a_way_out() {
             "line 3, column 10: the name \"a-0\" is one of the 3 names of \"a\" in line 2; give each a name of its own",
         ),
         (
+            "pods:\n- {name: web-3}\ngenerate:\n- {name: web, until: 1d, arrivals: {perHour: 1}}\n",
+            "line 4, column 10: the name \"web-3\", one of the numbered names of \"web\", is given in line 2 already; give \
+             each a name of its own",
+        ),
+        (
+            "nodes:\n- {name: n, count: 2}\nnodeGroups:\n- {name: n, resources: {cpu: 1}, maximum: 1}\n",
+            "line 4, column 10: the name \"n\" is given in line 2 already; give each a name of its own",
+        ),
+        (
+            "nodeGroups:\n- {name: n, resources: {cpu: 1}, maximum: 1}\n- {name: n, resources: {cpu: 2}, maximum: 1}\n",
+            "line 3, column 10: the name \"n\" is given in line 2 already; give each a name of its own",
+        ),
+        (
+            "groups:\n- {name: g, minimum: 1}\n- {name: g, minimum: 2}\n",
+            "line 3, column 10: the name \"g\" is given in line 2 already; give each a name of its own",
+        ),
+        (
             "start: yesterday\n",
             "line 1, column 8: \"yesterday\" is no date; write one such as 2026-01-31T12:00:00Z",
         ),

@@ -1,14 +1,11 @@
 //! Volumes, bound and provisioned like by their controllers.
 //!
 //! A claim with a selected node gets a volume that is accessible in the zone of the node. A volume that the scheduler
-//! has reserved for a claim is bound to it. A claim of a class with immediate binding gets a volume at the start of the
-//! simulation. The claims of ephemeral volumes are created with their pod, and deleted with it together with their
-//! volumes.
+//! has reserved for a claim is bound to it. A claim of a class with immediate binding gets a volume at once. The claims of
+//! ephemeral volumes are created with their pod, and deleted with it together with their volumes.
 
-use super::Simulation;
+use super::Engine;
 use super::claims::owner;
-use super::events::Event;
-use crate::trace::VOLUME_CLAIM_TEMPLATES_ANNOTATION;
 use berth_api::node_selector::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use berth_api::storage::{
     BIND_COMPLETED_ANNOTATION, ClaimRef, SELECTED_NODE_ANNOTATION, VolumeNodeAffinity,
@@ -32,11 +29,29 @@ fn provisioned(claim: &PersistentVolumeClaim) -> Str {
     format!("pvc-{}-{}", metadata.namespace, metadata.name).into()
 }
 
-impl Simulation {
+/// The annotation of a pod with the templates of the claims of its ephemeral volumes, which [`Pod`] does not have because
+/// the scheduler does not read them: a JSON object of PersistentVolumeClaims by the name of the volume.
+pub const VOLUME_CLAIM_TEMPLATES_ANNOTATION: &str = "simulation.berth.dev/volume-claim-templates";
+
+/// The namespace and name of the claim whose controllers react to the scheduler's write of a claim or volume.
+pub fn claim_to_bind(written: &Object) -> Option<(Str, Str)> {
+    match written {
+        Object::PersistentVolumeClaim(claim) if !claim.is_fully_bound() => {
+            let metadata = &claim.metadata;
+            Some((metadata.namespace.clone(), metadata.name.clone()))
+        }
+        Object::PersistentVolume(volume) => {
+            let of = volume.spec.claim_ref.as_ref()?;
+            Some((of.namespace.clone(), of.name.clone()))
+        }
+        _ => None,
+    }
+}
+
+impl Engine {
     /// Provisions the volumes of claims that do not wait for a pod.
-    pub(super) fn provision_at_once(&mut self) {
-        let cache = self.engine.scheduler().cache();
-        for (namespace, name, _) in cache.identities(Kind::PersistentVolumeClaim) {
+    pub fn provision_at_once(&mut self) {
+        for (namespace, name, _) in self.cache().identities(Kind::PersistentVolumeClaim) {
             if let Some(claim) = self.claim(&namespace, &name)
                 && claim.spec.volume_name.is_empty()
                 && self.provisioner_of(&claim) == Some(false)
@@ -48,13 +63,13 @@ impl Simulation {
 
     fn claim(&self, namespace: &Str, name: &Str) -> Option<Arc<PersistentVolumeClaim>> {
         let kind = Kind::PersistentVolumeClaim;
-        match self.engine.object(kind, namespace, name)? {
+        match self.object(kind, namespace, name)? {
             Object::PersistentVolumeClaim(claim) => Some(claim.clone()),
             _ => None,
         }
     }
 
-    /// Creates the claims of the ephemeral volumes of a pod, except the claims that are objects of the trace.
+    /// Creates the claims of the ephemeral volumes of a pod, except existing claims.
     pub(super) fn create_volume_claims(&mut self, pod: &Pod) {
         let annotations = &pod.metadata.annotations;
         let templates = annotations.get(VOLUME_CLAIM_TEMPLATES_ANNOTATION);
@@ -69,13 +84,13 @@ impl Simulation {
             let metadata = &mut claim.metadata;
             metadata.uid = format!("claim-{}-{volume}", pod.uid()).into();
             (metadata.namespace, metadata.name) = (namespace, name);
-            metadata.creation_timestamp = Some(self.engine.now());
+            metadata.creation_timestamp = Some(self.now);
             metadata.owner_references = vec![owner(pod)].into();
             if claim.spec.storage_class_name.is_none() {
                 claim.spec.storage_class_name = self.default_class();
             }
             let object = Object::PersistentVolumeClaim(Arc::new(claim.clone()));
-            self.engine.set(object);
+            self.set(object);
             if self.provisioner_of(&claim) == Some(false) {
                 self.provision(&claim, None);
             }
@@ -90,15 +105,15 @@ impl Simulation {
                 continue;
             };
             let kind = Kind::PersistentVolumeClaim;
-            self.engine.delete(kind, namespace, &used.name);
-            let (kind, volume) = (Kind::PersistentVolume, provisioned(&claim));
-            self.engine.delete(kind, &Str::default(), &volume);
+            self.delete(kind, namespace, &used.name);
+            let (kind, volume) = (Kind::PersistentVolume, &claim.spec.volume_name);
+            self.delete(kind, &Str::default(), volume);
         }
     }
 
     /// The name of the default class: the newest one, then the first by name.
     fn default_class(&self) -> Option<Str> {
-        let storage = self.engine.scheduler().cache().cluster().storage();
+        let storage = self.cache().cluster().storage();
         let all = storage.classes().values().map(|class| &class.metadata);
         let default =
             all.filter(|class| class.annotations.get(DEFAULT_CLASS_ANNOTATION) == Some("true"));
@@ -108,33 +123,15 @@ impl Simulation {
 
     /// Whether the provisioner of the class of a claim waits for the first pod; `None` without a provisioner.
     fn provisioner_of(&self, claim: &PersistentVolumeClaim) -> Option<bool> {
-        let storage = self.engine.scheduler().cache().cluster().storage();
+        let storage = self.cache().cluster().storage();
         let class = storage.classes().get(claim.class())?;
         let mode = class.volume_binding_mode.as_deref();
         (class.provisioner != NO_PROVISIONER).then_some(mode == Some(WAIT_FOR_FIRST_CONSUMER))
     }
 
-    /// Plans the reactions of the controllers to the scheduler's write of a claim or volume.
-    pub(super) fn plan_binding(&mut self, written: &Object) {
-        let claim = match written {
-            Object::PersistentVolumeClaim(claim) if !claim.is_fully_bound() => {
-                let metadata = &claim.metadata;
-                (metadata.namespace.clone(), metadata.name.clone())
-            }
-            Object::PersistentVolume(volume) => match &volume.spec.claim_ref {
-                Some(of) => (of.namespace.clone(), of.name.clone()),
-                None => return,
-            },
-            _ => return,
-        };
-        let latency = self.plan.world.api_latency.draw(&mut self.rng);
-        let at = self.engine.now() + latency;
-        self.events.push(at, Event::BindVolume(Box::new(claim)));
-    }
-
     /// Binds a claim to the volume reserved for it, or provisions one for its selected node.
-    pub(super) fn bind_volume(&mut self, (namespace, name): (Str, Str)) {
-        let Some(claim) = self.claim(&namespace, &name) else {
+    pub fn bind_volume(&mut self, (namespace, name): &(Str, Str)) {
+        let Some(claim) = self.claim(namespace, name) else {
             return;
         };
         if claim.is_fully_bound() {
@@ -147,9 +144,9 @@ impl Simulation {
         let Some(node) = annotations.get(SELECTED_NODE_ANNOTATION) else {
             return;
         };
-        let zone = self.nodes.index_of(node).map(|node| {
-            let template = &self.nodes.get(node).template;
-            template.labels().get(ZONE).map(Str::from)
+        let zone = self.cache().node(node).map(|node| {
+            let zone = node.metadata.labels.get(ZONE);
+            zone.map(Str::from)
         });
         match zone {
             Some(zone) if self.provisioner_of(&claim).is_some() => self.provision(&claim, zone),
@@ -159,8 +156,7 @@ impl Simulation {
                 let mut changed = PersistentVolumeClaim::clone(&claim);
                 let annotations = &mut changed.metadata.annotations;
                 *annotations = annotations.without(SELECTED_NODE_ANNOTATION);
-                self.engine
-                    .set(Object::PersistentVolumeClaim(Arc::new(changed)));
+                self.set(Object::PersistentVolumeClaim(Arc::new(changed)));
             }
         }
     }
@@ -168,18 +164,10 @@ impl Simulation {
     /// The first stored volume that is reserved for a claim.
     fn reserved_volume(&self, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
         let metadata = &claim.metadata;
-        let volumes = self
-            .engine
-            .scheduler()
-            .cache()
-            .cluster()
-            .storage()
-            .volumes();
+        let volumes = self.scheduler().cache().cluster().storage().volumes();
         let stored = volumes.given_to(metadata).filter_map(|volume| {
             let name = &volume.metadata.name;
-            let stored = self
-                .engine
-                .object(Kind::PersistentVolume, &Str::default(), name)?;
+            let stored = self.object(Kind::PersistentVolume, &Str::default(), name)?;
             stored.as_persistent_volume()
         });
         // The scheduler may have reserved a volume by a write that is still in flight.
@@ -228,8 +216,7 @@ impl Simulation {
         *annotations = annotations.with(BIND_COMPLETED_ANNOTATION, "yes");
         changed.status.phase = "Bound".into();
         volume.status.phase = "Bound".into();
-        self.engine.set(Object::PersistentVolume(Arc::new(volume)));
-        self.engine
-            .set(Object::PersistentVolumeClaim(Arc::new(changed)));
+        self.set(Object::PersistentVolume(Arc::new(volume)));
+        self.set(Object::PersistentVolumeClaim(Arc::new(changed)));
     }
 }
