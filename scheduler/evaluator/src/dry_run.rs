@@ -3,8 +3,9 @@
 //! Table and plugins change together, pod by pod, and change back in the opposite order, so that every plugin's
 //! `remove_pod` sees the node as it was right after its `add_pod`.
 
-use super::{Evaluator, Memos};
-use berth_framework::plugin::{Context, DryRun};
+use super::search::broken;
+use super::{Evaluation, Evaluator, Memos};
+use berth_framework::plugin::DryRun;
 use berth_framework::{Cluster, CycleState, PodInfo, Slot, Status};
 use std::any::Any;
 use std::sync::Arc;
@@ -14,16 +15,8 @@ use std::sync::Arc;
 pub(super) enum Supposed {
     /// The start of a set of changes.
     Mark,
-    /// A pod that is supposed to be on a node.
-    Added(Slot, Arc<PodInfo>),
-    /// A pod that is assumed to be removed from a node.
-    Removed(Slot, Arc<PodInfo>),
-}
-
-#[derive(Clone, Copy)]
-enum Direction {
-    Add,
-    Remove,
+    /// A pod that is supposed to be on a node (true), or to be removed from it.
+    Changed(Slot, Arc<PodInfo>, bool),
 }
 
 impl Evaluator<'_> {
@@ -35,54 +28,45 @@ impl Evaluator<'_> {
     }
 
     /// Notifies the plugins that a pod was added to a node or removed from it.
-    fn report_plugins(&mut self, node: Slot, other: &PodInfo, direction: Direction) -> Status {
-        let cx = Context {
-            now: self.now,
-            cluster: self.cluster,
-            features: self.features,
-            work: self.work,
-        };
+    fn report_plugins(&mut self, node: Slot, other: &PodInfo, is_added: bool) -> Status {
+        let (profile, this, stopwatch) = (self.profile, self.pod, self.stopwatch);
+        let (cx, evaluation) = self.split();
         let Some(view) = cx.cluster.nodes.get(node) else {
             return Status::error("a pod was supposed on a node that does not exist");
         };
-        let state = &mut self.evaluation.state;
-        for member in &self.profile.pre_filter {
-            if self.evaluation.skip_filter.contains(member.id) {
+        for member in &profile.pre_filter {
+            // After Skip, a plugin has no state that a pod changes.
+            if evaluation.skip_filter.contains(member.id) {
                 continue;
             }
-            let began = self.evaluation.tally.begin(self.stopwatch);
-            let (status, point) = match direction {
-                Direction::Add => (
-                    member.plugin.add_pod(&cx, state, self.pod, other, view),
-                    "PreFilterExtensionAddPod",
-                ),
-                Direction::Remove => (
-                    member.plugin.remove_pod(&cx, state, self.pod, other, view),
-                    "PreFilterExtensionRemovePod",
-                ),
+            let Evaluation { state, tally, .. } = &mut *evaluation;
+            let began = tally.begin(stopwatch);
+            let plugin = &member.plugin;
+            let (status, point) = if is_added {
+                let status = plugin.add_pod(&cx, state, this, other, view);
+                (status, "PreFilterExtensionAddPod")
+            } else {
+                let status = plugin.remove_pod(&cx, state, this, other, view);
+                (status, "PreFilterExtensionRemovePod")
             };
             let called = (member.name.as_str(), point);
-            let tally = &mut self.evaluation.tally;
-            tally.called(began, self.stopwatch, called, status.code());
+            tally.called(began, stopwatch, called, status.code());
             if !status.is_success() {
-                let point = match direction {
-                    Direction::Add => "AddPod",
-                    Direction::Remove => "RemovePod",
-                };
-                return Status::error(format!(
-                    "running {point} on PreFilter plugin {:?}: {}",
-                    member.name.as_str(),
-                    status.as_error().unwrap_or_default()
-                ))
-                .from_plugin(&member.name);
+                let point = point.trim_start_matches("PreFilterExtension");
+                let plugin = member.name.as_str();
+                let what = format!("running {point} on PreFilter plugin {plugin:?}");
+                return broken(&what, &member.name, &status);
             }
         }
         Status::success()
     }
 
-    /// The status of a change, or the error that the attempt may not look at more items. The change was made in any
-    /// case, so that it can be reverted.
-    fn counted(&self, status: Status) -> Status {
+    /// Notes a change of the cluster for [`Evaluator::revert`], and notifies the plugins. The result is their status, or the
+    /// error that the attempt may not look at more items.
+    fn suppose(&mut self, node: Slot, pod: &Arc<PodInfo>, is_added: bool) -> Status {
+        let supposed = Supposed::Changed(node, pod.clone(), is_added);
+        self.evaluation.supposed.push(supposed);
+        let status = self.report_plugins(node, pod, is_added);
         match self.context().look_at(self.pod.items(), 1) {
             Err(error) if status.is_success() => error,
             _ => status,
@@ -92,13 +76,11 @@ impl Evaluator<'_> {
     /// Reverts the assumptions since the last mark.
     fn revert(&mut self) {
         while let Some(change) = self.evaluation.supposed.pop() {
-            let (node, pod, direction) = match change {
-                Supposed::Mark => return,
-                Supposed::Added(node, pod) => (node, pod, Direction::Remove),
-                Supposed::Removed(node, pod) => (node, pod, Direction::Add),
+            let Supposed::Changed(node, pod, is_added) = change else {
+                return;
             };
             self.cluster.nodes.rollback();
-            let status = self.report_plugins(node, &pod, direction);
+            let status = self.report_plugins(node, &pod, !is_added);
             if !status.is_success() {
                 self.evaluation.broken = Some(status);
             }
@@ -132,12 +114,7 @@ impl DryRun for Evaluator<'_> {
         let possible = self.pre_filter().map_err(|(status, _)| status)?;
         let nodes = self.cluster.nodes.in_order();
         for node in nodes.iter().copied() {
-            let is_possible = match (&possible.nodes, self.cluster.nodes.get(node)) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some(names), Some(view)) => names.binary_search(view.name()).is_ok(),
-            };
-            if !is_possible || !may(node) {
+            if !possible.allows(&self.cluster.nodes, node) || !may(node) {
                 continue;
             }
             // A failure of a filter is not room.
@@ -168,11 +145,7 @@ impl DryRun for Evaluator<'_> {
         }
         self.cluster.nodes.begin();
         self.cluster.nodes.add_pod_at(node, pod.clone());
-        self.evaluation
-            .supposed
-            .push(Supposed::Added(node, pod.clone()));
-        let status = self.report_plugins(node, pod, Direction::Add);
-        self.counted(status)
+        self.suppose(node, pod, true)
     }
 
     fn remove_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {
@@ -180,23 +153,15 @@ impl DryRun for Evaluator<'_> {
             return Status::error("a pod was supposed gone from a node that does not exist");
         }
         self.cluster.nodes.begin();
-        if self
-            .cluster
-            .nodes
-            .remove_pod_at(node, pod.pod.uid())
-            .is_none()
-        {
+        let removed = self.cluster.nodes.remove_pod_at(node, pod.pod.uid());
+        if removed.is_none() {
             self.cluster.nodes.rollback();
             return Status::error(format!(
                 "no corresponding pod {} in pods of the node",
                 pod.pod.name()
             ));
         }
-        self.evaluation
-            .supposed
-            .push(Supposed::Removed(node, pod.clone()));
-        let status = self.report_plugins(node, pod, Direction::Remove);
-        self.counted(status)
+        self.suppose(node, pod, false)
     }
 
     fn rollback(&mut self) {

@@ -3,11 +3,11 @@
 use super::choose::choose;
 use super::diagnosis::{Diagnosis, FitError};
 use super::score::Scores;
-use super::search::SearchLimit;
-use super::{Evaluator, Tally};
+use super::search::{SearchLimit, broken};
+use super::{Evaluation, Evaluator, Tally};
 use berth_api::Str;
-use berth_framework::plugin::{Context, PreFilterResult};
-use berth_framework::{Code, Slot, Status};
+use berth_framework::plugin::PreFilterResult;
+use berth_framework::{Code, NodeTable, Slot, Status};
 use berth_profile::Point;
 
 /// The result of PreFilter for a pod that it did not reject.
@@ -18,6 +18,20 @@ pub struct PreFiltered {
     /// The plugins that left out nodes, sorted.
     pub narrowed_by: Vec<Str>,
 }
+
+impl PreFiltered {
+    /// Returns whether a node exists and is possible.
+    pub(super) fn allows(&self, nodes: &NodeTable, slot: Slot) -> bool {
+        let is_left = |name| {
+            let left = self.nodes.as_ref();
+            left.is_none_or(|names| names.binary_search(name).is_ok())
+        };
+        nodes.get(slot).is_some_and(|view| is_left(view.name()))
+    }
+}
+
+/// The feasible nodes, how many nodes were evaluated, and the errors that only excluded their node.
+type Feasible = (Vec<Slot>, usize, Vec<Status>);
 
 /// A pod's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,25 +93,20 @@ impl Evaluator<'_> {
     pub(super) fn run_pre_filter(&mut self) -> Result<PreFiltered, (Status, Vec<Str>)> {
         let mut so_far = PreFiltered::default();
         let mut turned_down = None;
-        for (at, member) in self.profile.pre_filter.iter().enumerate() {
-            let cx = Context {
-                now: self.now,
-                cluster: self.cluster,
-                features: self.features,
-                work: self.work,
-            };
-            let state = &mut self.evaluation.state;
-            let began = self.evaluation.tally.begin(self.stopwatch);
-            let result = member.plugin.pre_filter(&cx, state, self.pod);
+        let (profile, pod, stopwatch) = (self.profile, self.pod, self.stopwatch);
+        let (cx, evaluation) = self.split();
+        for (at, member) in profile.pre_filter.iter().enumerate() {
+            let Evaluation { state, tally, .. } = &mut *evaluation;
+            let began = tally.begin(stopwatch);
+            let result = member.plugin.pre_filter(&cx, state, pod);
             let called = (member.name.as_str(), Point::PreFilter.as_str());
-            let tally = &mut self.evaluation.tally;
-            tally.called(began, self.stopwatch, called, code_of(&result));
+            tally.called(began, stopwatch, called, code_of(&result));
             if !matches!(result, PreFilterResult::Skip) {
-                Tally::count(&mut self.evaluation.tally.pre_filter, at);
+                Tally::count(&mut tally.pre_filter, at);
             }
             match result {
                 PreFilterResult::AllNodes => {}
-                PreFilterResult::Skip => self.evaluation.skip_filter.insert(member.id),
+                PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),
                 PreFilterResult::Nodes(mut names) => {
                     names.sort_unstable();
                     names.dedup();
@@ -124,12 +133,8 @@ impl Evaluator<'_> {
                     // The others still run: PostFilter needs their results.
                     Code::Unschedulable => turned_down = Some(status.from_plugin(&member.name)),
                     _ => {
-                        let text = format!(
-                            "running PreFilter plugin {:?}: {}",
-                            member.name.as_str(),
-                            status.as_error().unwrap_or_default()
-                        );
-                        return Err((Status::error(text).from_plugin(&member.name), Vec::new()));
+                        let what = format!("running PreFilter plugin {:?}", member.name.as_str());
+                        return Err((broken(&what, &member.name, &status), Vec::new()));
                     }
                 },
             }
@@ -152,18 +157,29 @@ impl Evaluator<'_> {
             Ok(possible) => possible,
             Err(found) => return found,
         };
-        let (feasible, visited, excluded) = match self.nominated_or_feasible(
-            possible,
-            percentage_of_nodes,
-            start,
-            &mut diagnosis,
-        ) {
+        let search = (percentage_of_nodes, !self.profile.score.is_empty());
+        let found = match self.nominated_node(&mut diagnosis) {
+            Some(node) => Ok((vec![node], 1, Vec::new())),
+            None => self.feasible(possible, search, start, &mut diagnosis),
+        };
+        self.choose_among(found, self.cluster.nodes.len(), diagnosis, rng)
+    }
+
+    /// Scores the feasible ones of `nodes` nodes, and chooses.
+    fn choose_among(
+        &mut self,
+        found: Result<Feasible, Status>,
+        nodes: usize,
+        diagnosis: Diagnosis,
+        rng: &mut fastrand::Rng,
+    ) -> Found {
+        let (feasible, evaluated, excluded) = match found {
             Ok(found) => found,
             Err(status) => return Found::Failed(status),
         };
-        let all = self.cluster.nodes.len();
         let (chosen, scores) = match feasible[..] {
-            [] => return unfit(all, diagnosis),
+            [] => return unfit(nodes, diagnosis),
+            // C-24: a single node is not scored.
             [only] => (Some(only), None),
             _ => match self.score(&feasible) {
                 Ok(scores) => (choose(&scores.nodes, rng), Some(Box::new(scores))),
@@ -174,12 +190,12 @@ impl Evaluator<'_> {
             Some(view) => Found::Placed(Placement {
                 node: view.slot(),
                 name: view.name().clone(),
-                evaluated: visited,
+                evaluated,
                 feasible: feasible.len(),
                 scores,
                 excluded,
             }),
-            None => unfit(all, diagnosis),
+            None => unfit(nodes, diagnosis),
         }
     }
 
@@ -202,61 +218,29 @@ impl Evaluator<'_> {
         let nominated = &self.pod.pod.status.nominated_node_name;
         let nominated = self.cluster.nodes.slot(nominated);
         let is_nominated = nominated.is_some_and(|slot| nodes.contains(&slot));
-        let (feasible, visited) = match self.nominated_node(&mut diagnosis).filter(|_| is_nominated)
-        {
-            Some(node) => (vec![node], 1),
-            None => match self.feasible_within(
-                nodes,
-                possible,
-                percentage_of_nodes,
-                start,
-                &mut diagnosis,
-            ) {
-                Ok(found) => found,
-                Err(status) => return Found::Failed(status),
-            },
+        let found = match self.nominated_node(&mut diagnosis).filter(|_| is_nominated) {
+            Some(node) => Ok((vec![node], 1, Vec::new())),
+            None => {
+                self.feasible_within(nodes, &possible, percentage_of_nodes, start, &mut diagnosis)
+            }
         };
-        let (chosen, scores) = match feasible[..] {
-            [] => return unfit(nodes.len(), diagnosis),
-            [only] => (Some(only), None),
-            _ => match self.score(&feasible) {
-                Ok(scores) => (choose(&scores.nodes, rng), Some(Box::new(scores))),
-                Err(status) => return Found::Failed(status),
-            },
-        };
-        match chosen.and_then(|node| self.cluster.nodes.get(node)) {
-            Some(view) => Found::Placed(Placement {
-                node: view.slot(),
-                name: view.name().clone(),
-                evaluated: visited,
-                feasible: feasible.len(),
-                scores,
-                excluded: Vec::new(),
-            }),
-            None => unfit(nodes.len(), diagnosis),
-        }
+        self.choose_among(found, nodes.len(), diagnosis, rng)
     }
 
-    /// The feasible ones of some nodes, and how many were evaluated.
+    /// The feasible ones of some nodes; errors that only excluded their node are not reported.
     fn feasible_within(
         &mut self,
         nodes: &[Slot],
-        possible: PreFiltered,
+        possible: &PreFiltered,
         percentage_of_nodes: Option<i32>,
         start: &mut usize,
         diagnosis: &mut Diagnosis,
-    ) -> Result<(Vec<Slot>, usize), Status> {
-        let is_possible = |slot: &Slot| match (&possible.nodes, self.cluster.nodes.get(*slot)) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(names), Some(view)) => names.binary_search(view.name()).is_ok(),
-        };
-        let left: Vec<Slot> = nodes.iter().copied().filter(is_possible).collect();
+    ) -> Result<Feasible, Status> {
+        let table = &self.cluster.nodes;
+        let left = nodes.iter().copied();
+        let left: Vec<Slot> = left.filter(|slot| possible.allows(table, *slot)).collect();
         if left.len() < nodes.len() {
-            diagnosis.statuses.absent = Status::unresolvable(format!(
-                "node(s) didn't satisfy plugin(s) {}",
-                bracketed(&diagnosis.unschedulable_plugins)
-            ));
+            diagnosis.statuses.absent = unsatisfied(&diagnosis.unschedulable_plugins);
         }
         let is_scored = !self.profile.score.is_empty();
         let limit = SearchLimit::new(left.len(), percentage_of_nodes, is_scored);
@@ -264,7 +248,7 @@ impl Evaluator<'_> {
             .search(&left, *start, limit, diagnosis)
             .map_err(|(status, _)| status)?;
         *start = start.wrapping_add(found.visited) % nodes.len().max(1);
-        Ok((found.feasible, found.visited))
+        Ok((found.feasible, found.visited, Vec::new()))
     }
 
     /// Runs PreFilter. Returns the possible nodes, and the diagnosis so far.
@@ -296,22 +280,6 @@ impl Evaluator<'_> {
         }
     }
 
-    /// The nominated node alone if it is feasible, otherwise all feasible nodes, with the number of evaluated nodes and the
-    /// errors that only excluded their node.
-    fn nominated_or_feasible(
-        &mut self,
-        possible: PreFiltered,
-        percentage_of_nodes: Option<i32>,
-        start: &mut usize,
-        diagnosis: &mut Diagnosis,
-    ) -> Result<(Vec<Slot>, usize, Vec<Status>), Status> {
-        if let Some(node) = self.nominated_node(diagnosis) {
-            return Ok((vec![node], 1, Vec::new()));
-        }
-        let is_scored = !self.profile.score.is_empty();
-        self.feasible(possible, (percentage_of_nodes, is_scored), start, diagnosis)
-    }
-
     /// The feasible nodes, how many nodes were evaluated, and the errors that only excluded their node. If no plugin
     /// scores, the search stops at the first feasible node (C-20).
     pub fn feasible(
@@ -320,7 +288,7 @@ impl Evaluator<'_> {
         (percentage_of_nodes, is_scored): (Option<i32>, bool),
         start: &mut usize,
         diagnosis: &mut Diagnosis,
-    ) -> Result<(Vec<Slot>, usize, Vec<Status>), Status> {
+    ) -> Result<Feasible, Status> {
         let all = self.cluster.nodes.in_order();
         let narrowed: Option<Vec<Slot>> = possible.nodes.as_ref().map(|names| {
             names
@@ -331,10 +299,7 @@ impl Evaluator<'_> {
         if let Some(slots) = &narrowed
             && slots.len() < all.len()
         {
-            diagnosis.statuses.absent = Status::unresolvable(format!(
-                "node(s) didn't satisfy plugin(s) {}",
-                bracketed(&diagnosis.unschedulable_plugins)
-            ));
+            diagnosis.statuses.absent = unsatisfied(&diagnosis.unschedulable_plugins);
         }
         diagnosis.pre_filter_nodes = possible.nodes;
         let nodes = narrowed.as_deref().unwrap_or(&all);
@@ -346,6 +311,7 @@ impl Evaluator<'_> {
             }
             Err((status, visited)) => (Err(status), visited),
         };
+        // By the evaluated nodes, also after an error (C-22).
         *start = start.wrapping_add(visited) % all.len().max(1);
         result
     }
@@ -369,6 +335,12 @@ impl Evaluator<'_> {
 /// The result of a search in which none of this number of nodes fits.
 pub fn unfit(nodes: usize, diagnosis: Diagnosis) -> Found {
     Found::Unfit(Box::new(FitError { nodes, diagnosis }))
+}
+
+/// The status of nodes that PreFilter of these plugins left out.
+fn unsatisfied(plugins: &[Str]) -> Status {
+    let plugins = bracketed(plugins);
+    Status::unresolvable(format!("node(s) didn't satisfy plugin(s) {plugins}"))
 }
 
 /// Names as Go prints a list: `[A B]`.

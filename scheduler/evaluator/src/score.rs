@@ -1,8 +1,9 @@
 //! Scoring the feasible nodes.
 
-use super::{Evaluator, Tally};
+use super::search::broken;
+use super::{Evaluation, Evaluator, Tally};
 use berth_api::Str;
-use berth_framework::plugin::{Context, MAX_NODE_SCORE};
+use berth_framework::plugin::MAX_NODE_SCORE;
 use berth_framework::{Code, Slot, Status};
 use berth_profile::Point;
 
@@ -65,90 +66,67 @@ impl Evaluator<'_> {
 
     fn run_pre_score(&mut self, feasible: &[Slot]) -> Result<Vec<Str>, Status> {
         let mut skipped = Vec::new();
-        for (at, member) in self.profile.pre_score.iter().enumerate() {
-            let cx = Context {
-                now: self.now,
-                cluster: self.cluster,
-                features: self.features,
-                work: self.work,
-            };
-            let state = &mut self.evaluation.state;
-            let began = self.evaluation.tally.begin(self.stopwatch);
-            let status = member.plugin.pre_score(&cx, state, self.pod, feasible);
+        let (profile, pod, stopwatch) = (self.profile, self.pod, self.stopwatch);
+        let (cx, evaluation) = self.split();
+        for (at, member) in profile.pre_score.iter().enumerate() {
+            let Evaluation { state, tally, .. } = &mut *evaluation;
+            let began = tally.begin(stopwatch);
+            let status = member.plugin.pre_score(&cx, state, pod, feasible);
             let called = (member.name.as_str(), Point::PreScore.as_str());
-            let tally = &mut self.evaluation.tally;
-            tally.called(began, self.stopwatch, called, status.code());
+            tally.called(began, stopwatch, called, status.code());
             if status.is_skip() {
-                self.evaluation.skip_score.insert(member.id);
+                evaluation.skip_score.insert(member.id);
                 skipped.push(member.name.clone());
                 continue;
             }
-            Tally::count(&mut self.evaluation.tally.pre_score, at);
+            Tally::count(&mut tally.pre_score, at);
             if !status.is_success() {
-                return Err(Status::error(format!(
-                    "running PreScore plugin {:?}: {}",
-                    member.name.as_str(),
-                    status.as_error().unwrap_or_default()
-                ))
-                .from_plugin(&member.name));
+                let what = format!("running PreScore plugin {:?}", member.name.as_str());
+                return Err(broken(&what, &member.name, &status));
             }
         }
         Ok(skipped)
     }
 
     fn run_score(&mut self, feasible: &[Slot]) -> Result<Scores, Status> {
-        let cx = Context {
-            now: self.now,
-            cluster: self.cluster,
-            features: self.features,
-            work: self.work,
-        };
+        let (profile, pod, stopwatch) = (self.profile, self.pod, self.stopwatch);
+        let (cx, evaluation) = self.split();
         let mut scores = Scores {
             nodes: feasible.iter().map(|node| (*node, 0)).collect(),
             ..Scores::default()
         };
         let mut raw: Vec<(Slot, i64)> = Vec::with_capacity(feasible.len());
-        for (at, scorer) in self.profile.score.iter().enumerate() {
+        for (at, scorer) in profile.score.iter().enumerate() {
             let member = &scorer.member;
-            if self.evaluation.skip_score.contains(member.id) {
+            if evaluation.skip_score.contains(member.id) {
                 continue;
             }
+            let Evaluation { state, tally, .. } = &mut *evaluation;
             let failed = |what: &str, status: &Status| {
-                Status::error(format!(
-                    "{what} plugin {:?} failed with: {}",
-                    member.name.as_str(),
-                    status.as_error().unwrap_or_default()
-                ))
-                .from_plugin(&member.name)
+                let what = format!("{what} plugin {:?} failed with", member.name.as_str());
+                broken(&what, &member.name, status)
             };
             raw.clear();
             for node in feasible {
                 let Some(view) = cx.cluster.nodes.get(*node) else {
-                    return Err(failed(
-                        "running Score plugins:",
-                        &Status::error("the node is gone"),
-                    ));
+                    let gone = Status::error("the node is gone");
+                    return Err(failed("running Score plugins:", &gone));
                 };
-                Tally::count(&mut self.evaluation.tally.score, at);
-                let began = self.evaluation.tally.begin(self.stopwatch);
-                let score = member
-                    .plugin
-                    .score(&cx, &self.evaluation.state, self.pod, view);
+                Tally::count(&mut tally.score, at);
+                let began = tally.begin(stopwatch);
+                let score = member.plugin.score(&cx, state, pod, view);
                 let code = score.as_ref().err().map_or(Code::Success, Status::code);
                 let called = (member.name.as_str(), Point::Score.as_str());
-                let tally = &mut self.evaluation.tally;
-                tally.called(began, self.stopwatch, called, code);
+                tally.called(began, stopwatch, called, code);
                 let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
+            // Explanations show them too, and normalisation overwrites them.
             let before = raw.iter().map(|(_, score)| *score).collect();
-            let began = self.evaluation.tally.begin(self.stopwatch);
-            let status = member
-                .plugin
-                .normalize(&cx, &self.evaluation.state, self.pod, &mut raw);
+            let began = tally.begin(stopwatch);
+            let status = member.plugin.normalize(&cx, state, pod, &mut raw);
             let called = (member.name.as_str(), "ScoreExtensionNormalize");
-            let tally = &mut self.evaluation.tally;
-            tally.called(began, self.stopwatch, called, status.code());
+            tally.called(began, stopwatch, called, status.code());
             if !status.is_success() {
                 return Err(failed("running Normalize on Score plugins:", &status));
             }

@@ -2,6 +2,7 @@
 
 use super::diagnosis::Diagnosis;
 use super::{Evaluation, Evaluator, Tally};
+use berth_api::Str;
 use berth_framework::plugin::{Context, DryRun};
 use berth_framework::{Code, Lack, PodInfo, Slot, Status};
 use berth_profile::Point;
@@ -64,6 +65,12 @@ impl SearchLimit {
     }
 }
 
+/// The error of a plugin, with what it was called for.
+pub(super) fn broken(what: &str, plugin: &Str, status: &Status) -> Status {
+    let error = status.as_error().unwrap_or_default();
+    Status::error(format!("{what}: {error}")).from_plugin(plugin)
+}
+
 /// The result of a search.
 pub(super) struct Searched {
     /// The feasible nodes in the order of the visit.
@@ -91,14 +98,7 @@ impl Evaluator<'_> {
         if nominated.is_empty() {
             return (self.run_filters(node), false);
         }
-        self.begin();
-        let mut status = Status::success();
-        for pod in &nominated {
-            status = self.add_pod(node, pod);
-            if !status.is_success() {
-                break;
-            }
-        }
+        let mut status = self.add_all(node, &nominated);
         if status.is_success() {
             status = self.run_filters(node);
         }
@@ -109,6 +109,14 @@ impl Evaluator<'_> {
         let status = self.run_filters(node);
         let needs_nominated = !status.is_success();
         (status, needs_nominated)
+    }
+
+    /// Supposes pods on a node, until a plugin fails.
+    fn add_all(&mut self, node: Slot, pods: &[Arc<PodInfo>]) -> Status {
+        self.begin();
+        let mut statuses = pods.iter().map(|pod| self.add_pod(node, pod));
+        let failed = statuses.find(|status| !status.is_success());
+        failed.unwrap_or_else(Status::success)
     }
 
     /// The pods of this or a higher priority that were nominated to the node.
@@ -132,43 +140,33 @@ impl Evaluator<'_> {
 
     /// Asks all filters about one node as it is; the first that rejects it decides (F-9).
     fn run_filters(&mut self, node: Slot) -> Status {
-        let cx = Context {
-            now: self.now,
-            cluster: self.cluster,
-            features: self.features,
-            work: self.work,
-        };
+        let (profile, pod, stopwatch) = (self.profile, self.pod, self.stopwatch);
+        let (cx, evaluation) = self.split();
         let Some(view) = cx.cluster.nodes.get(node) else {
             return Status::error("the node is gone");
         };
         // Plugins look at most items of the pod for each node.
-        if let Err(status) = cx.look_at(self.pod.items(), 1) {
+        if let Err(status) = cx.look_at(pod.items(), 1) {
             return status;
         }
-        for (at, member) in self.profile.filter.iter().enumerate() {
-            if self.evaluation.skip_filter.contains(member.id) {
+        for (at, member) in profile.filter.iter().enumerate() {
+            if evaluation.skip_filter.contains(member.id) {
                 continue;
             }
-            Tally::count(&mut self.evaluation.tally.filter, at);
-            let began = self.evaluation.tally.begin(self.stopwatch);
-            let status = member
-                .plugin
-                .filter(&cx, &self.evaluation.state, self.pod, view);
+            let Evaluation { state, tally, .. } = &mut *evaluation;
+            Tally::count(&mut tally.filter, at);
+            let began = tally.begin(stopwatch);
+            let status = member.plugin.filter(&cx, state, pod, view);
             let called = (member.name.as_str(), Point::Filter.as_str());
-            let tally = &mut self.evaluation.tally;
-            tally.called(began, self.stopwatch, called, status.code());
+            tally.called(began, stopwatch, called, status.code());
             if status.is_success() {
                 continue;
             }
             if status.is_rejected() {
                 return status.from_plugin(&member.name);
             }
-            return Status::error(format!(
-                "running {:?} filter plugin: {}",
-                member.name.as_str(),
-                status.as_error().unwrap_or_default()
-            ))
-            .from_plugin(&member.name);
+            let what = format!("running {:?} filter plugin", member.name.as_str());
+            return broken(&what, &member.name, &status);
         }
         Status::success()
     }
@@ -183,13 +181,10 @@ impl Evaluator<'_> {
     /// counted on it.
     pub fn filter_node_by_all(&mut self, node: Slot) -> Vec<Status> {
         let nominated = self.nominated_to(node);
-        self.begin();
-        for pod in &nominated {
-            let status = self.add_pod(node, pod);
-            if !status.is_success() {
-                self.rollback();
-                return vec![status];
-            }
+        let status = self.add_all(node, &nominated);
+        if !status.is_success() {
+            self.rollback();
+            return vec![status];
         }
         let statuses = self.run_all_filters(node);
         self.rollback();
@@ -205,9 +200,7 @@ impl Evaluator<'_> {
     /// with them.
     pub fn lacking(&mut self, node: Slot, rejections: &[Status]) -> Vec<Vec<Lack>> {
         let nominated = self.nominated_to(node);
-        self.begin();
-        let mut added = nominated.iter();
-        let are_added = added.all(|pod| self.add_pod(node, pod).is_success());
+        let are_added = self.add_all(node, &nominated).is_success();
         let lacks = self.lacks_now(node, rejections);
         self.rollback();
         let is_explained = are_added && lacks.iter().any(|lacks| !lacks.is_empty());
@@ -284,13 +277,9 @@ impl Evaluator<'_> {
             visited: 0,
             excluded: Vec::new(),
         };
-        let start = if nodes.is_empty() {
-            0
-        } else {
-            start % nodes.len()
-        };
+        let (passed, ahead) = nodes.split_at(start % nodes.len().max(1));
         let mut failed = None;
-        for node in nodes[start..].iter().chain(&nodes[..start]) {
+        for node in ahead.iter().chain(passed) {
             if found.feasible.len() >= limit.stop_at {
                 break;
             }
@@ -314,11 +303,8 @@ impl Evaluator<'_> {
                 found.excluded.push(status);
             }
         }
-        let code = match &failed {
-            Some(_) => Code::Error,
-            // As in kube-scheduler: that no node is feasible shows in the result of the attempt.
-            None => Code::Success,
-        };
+        // As in kube-scheduler: that no node is feasible shows in the result of the attempt.
+        let code = failed.as_ref().map_or(Code::Success, |_| Code::Error);
         let nanos = self.stopwatch.nanos().saturating_sub(began);
         self.evaluation.tally.span(Point::Filter, code, nanos);
         match failed {
