@@ -14,6 +14,7 @@
 //! for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
 
 mod answer;
+mod cell;
 mod changes;
 mod classes;
 mod column;

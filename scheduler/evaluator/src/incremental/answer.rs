@@ -1,8 +1,8 @@
 //! From the classes and blocks of a shape to a decision.
 
 use super::Kept;
+use super::cell::{Answer, FEASIBLE, Rejection};
 use super::classes::{ClassId, NO_CLASS};
-use super::column::{Answer, FEASIBLE, Rejection};
 use super::plan::Unkeepable;
 use super::rows::RowId;
 use super::shape::{BLOCK, BlockBest, Entries, slots_of};

@@ -1,6 +1,6 @@
 //! The re-evaluated nodes in order, for columns and shapes that follow them.
 
-use super::scratch::{Note, Scratch};
+use super::scratch::Scratch;
 use crate::Evaluator;
 use berth_framework::Slot;
 use berth_framework::table::TableChange;
@@ -20,13 +20,13 @@ pub(super) fn note_changes(
     };
     for change in changes {
         match change {
-            TableChange::Node(slot) => scratch.note(*slot, Note::Node),
+            TableChange::Node(slot) => scratch.note_changed(*slot),
             TableChange::PodAdded(slot, _)
             | TableChange::PodRemoved(slot, _)
             | TableChange::Storage(slot)
                 if reads_pods =>
             {
-                scratch.note(*slot, Note::Answer);
+                scratch.note(*slot);
             }
             // Pods that are nominated to a node use volumes there as those on it do.
             TableChange::Claim { namespace, name } if reads_pods => {

@@ -33,11 +33,11 @@ impl Classes {
     /// # Errors
     /// When there are too many classes.
     #[inline]
-    pub(super) fn add(&mut self, numbers: &Class) -> Result<ClassId, Unkeepable> {
+    pub(super) fn add(&mut self, numbers: &[i64]) -> Result<ClassId, Unkeepable> {
         let add = |bits: i64, number: &i64| bits.wrapping_add(*number);
         let recent = numbers.iter().fold(0, add) as usize % RECENT;
         let id = match self.all.get(self.recent[recent] as usize) {
-            Some((known, nodes)) if *nodes > 0 && known == numbers => self.recent[recent],
+            Some((known, nodes)) if *nodes > 0 && **known == *numbers => self.recent[recent],
             _ => match self.ids.get(numbers) {
                 Some(id) => *id,
                 None => self.open(numbers)?,
@@ -48,7 +48,7 @@ impl Classes {
         Ok(id)
     }
 
-    fn open(&mut self, numbers: &Class) -> Result<ClassId, Unkeepable> {
+    fn open(&mut self, numbers: &[i64]) -> Result<ClassId, Unkeepable> {
         if self.ids.len() >= CLASSES_MAX {
             return Err(Unkeepable);
         }
@@ -56,8 +56,8 @@ impl Classes {
             self.all.push((Class::new(), 0));
             self.all.len() as ClassId - 1
         });
-        self.all[id as usize].0 = numbers.clone();
-        self.ids.insert(numbers.clone(), id);
+        self.all[id as usize].0 = numbers.into();
+        self.ids.insert(numbers.into(), id);
         Ok(id)
     }
 

@@ -5,10 +5,11 @@
 //! requests. A column of the second group has one entry for each [row](super::rows), instead of each node, if its plugins
 //! read only amounts.
 
+use super::cell::{Answer, Cell, NO_NODE, Rejection};
 use super::changes::{Changes, note_changes};
 use super::plan::{Group, Plan, Unkeepable};
 use super::rows::Rows;
-use super::scratch::{Note, Scratch};
+use super::scratch::Scratch;
 use super::store::Keepable;
 use crate::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
@@ -17,53 +18,12 @@ use berth_framework::plugin::{MAX_NODE_SCORE, PreFilterResult};
 use berth_framework::{PodInfo, Slot, Status};
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashSet};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The number of different rejections of a column, and of different raw scores. With more of them, kept answers save
 /// nothing.
 const DIFFERENT_MAX: usize = 4096;
-
-/// The answer about a node: [`FEASIBLE`], [`NO_NODE`], or the place of a rejection, counted from one.
-pub(super) type Answer = u16;
-
-/// No filter rejects the node.
-pub(super) const FEASIBLE: Answer = 0;
-
-/// There is no node.
-pub(super) const NO_NODE: Answer = Answer::MAX;
-
-/// A rejection of nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Rejection {
-    pub(super) status: Status,
-    /// The place of the filter in the profile.
-    pub(super) filter: usize,
-}
-
-/// The kept state of a node, or of the nodes of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) answer: Answer,
-    /// The place of the raw scores that are normalised; of feasible nodes only.
-    pub(super) grade: u16,
-    /// The sum of the other scores, weights included; of feasible nodes only. Below a half of the greatest number, so that the
-    /// sums of two columns can be added.
-    pub(super) sum: i32,
-}
-
-impl Cell {
-    pub(super) const NO_NODE: Self = Self::without_score(NO_NODE);
-
-    const fn feasible(grade: u16, sum: i32) -> Self {
-        let answer = FEASIBLE;
-        Self { answer, grade, sum }
-    }
-
-    const fn without_score(answer: Answer) -> Self {
-        let (grade, sum) = (0, 0);
-        Self { answer, grade, sum }
-    }
-}
 
 /// See the [module](self).
 pub(super) struct Column {
@@ -240,7 +200,7 @@ impl Column {
             return Ok(());
         }
         let table = &evaluator.cluster.nodes;
-        scratch.begin(table.slots());
+        scratch.begin();
         let cells = if self.is_by_row {
             rows.len()
         } else {
@@ -261,14 +221,14 @@ impl Column {
         self.cells.resize(cells, Cell::NO_NODE);
         if self.is_by_row {
             for slot in rows.changes.since(before.0).ok_or(Unkeepable)? {
-                scratch.note(slot, Note::Answer);
+                scratch.note(slot);
             }
         } else if !note_changes(evaluator, scratch, before, self.group == Group::Pods) {
             return Err(Unkeepable);
         }
         let again = std::mem::take(&mut self.again);
         for slot in self.follow(evaluator)?.iter().chain(&again) {
-            scratch.note(*slot, Note::Answer);
+            scratch.note(*slot);
         }
         // The values that a plugin reads of the first pod and of the cluster may have changed. The pod at hand has the
         // fragment of these answers now.
@@ -312,8 +272,8 @@ impl Column {
         (rows, scratch): (&Rows, &mut Scratch),
         slot: Slot,
     ) -> Result<(), Unkeepable> {
-        scratch.begin(evaluator.cluster.nodes.slots());
-        scratch.note(slot, Note::Answer);
+        scratch.begin();
+        scratch.note(slot);
         let of_all = std::mem::replace(&mut self.pod, evaluator.pod.clone());
         self.needs_nominated.remove(&slot);
         let asked = self.ask(evaluator, rows, scratch);
@@ -529,13 +489,14 @@ impl Column {
             }
         }
         // The raw scores of each plugin whose scores are normalised.
-        let grades = &*raw;
-        let raw_of = |at: usize| grades[at..].iter().step_by(left.len());
+        let of_plugins: SmallVec<[&[i64]; 4]> = raw.chunks(left.len()).collect();
         let mut grade = 0;
         for (at, (slot, sum)) in left.iter().zip(&*sums).enumerate() {
             // Neighbours are alike, mostly.
-            if !grades.is_empty() && (at == 0 || raw_of(at).ne(raw_of(at - 1))) {
-                grade = self.grades.insert_full(raw_of(at).copied().collect()).0;
+            let mut plugins = of_plugins.iter();
+            if plugins.any(|raw| at == 0 || raw[at] != raw[at - 1]) {
+                let raw = of_plugins.iter().map(|raw| raw[at]);
+                grade = self.grades.insert_full(raw.collect()).0;
             }
             if grade > DIFFERENT_MAX {
                 return Err(Unkeepable);

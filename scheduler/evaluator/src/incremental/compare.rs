@@ -65,6 +65,7 @@ impl Evaluator<'_> {
         (mut rng, mut start): (fastrand::Rng, usize),
     ) -> Option<(fastrand::Rng, usize)> {
         let mut evaluation = Evaluation::default();
+        // The budget is what the first decision had: its own work does not count.
         let work = Work::after(self.work.map_or(0, Work::used_up_before));
         let plain = Evaluator {
             profile: self.profile,

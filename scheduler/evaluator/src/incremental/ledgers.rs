@@ -1,10 +1,11 @@
 //! The ledgers of the plugins that judge by topology domains, for all pods with one fragment of theirs.
 
-use super::column::{Rejection, neutral};
+use super::cell::Rejection;
+use super::column::neutral;
 use super::plan::{Plan, Unkeepable};
-use super::scratch::{Note, Scratch};
+use super::scratch::Scratch;
 use crate::Evaluator;
-use berth_framework::keep::{Class, Ledger, LedgerChange};
+use berth_framework::keep::{Ledger, LedgerChange};
 use berth_framework::plugin::Context;
 use berth_framework::table::TableChange;
 use berth_framework::{PodInfo, Slot};
@@ -32,15 +33,15 @@ impl Ledgers {
     pub(super) fn open(evaluator: &Evaluator<'_>, plan: &Plan) -> Self {
         let cx = evaluator.context();
         let pod = neutral(evaluator.pod);
-        let mut numbers = Class::new();
+        let mut start = 0;
         let opened = plan.domains.iter().enumerate().filter_map(|(member, of)| {
             let ledger = of.plugin.open(&cx, &pod)?;
-            let start = numbers.len();
-            ledger.class(cx.cluster.nodes.occupied().next()?, &mut numbers);
+            let numbers = start..start + ledger.class_len();
+            start = numbers.end;
             Some(OpenLedger {
                 member,
                 ledger,
-                numbers: start..numbers.len(),
+                numbers,
             })
         });
         Self {
@@ -64,7 +65,7 @@ impl Ledgers {
         if log.has_node_change(self.seen) {
             for change in log.since(self.seen).ok_or(Unkeepable)? {
                 if let TableChange::Node(slot) = change {
-                    scratch.note(*slot, Note::Node);
+                    scratch.note_changed(*slot);
                 }
             }
         }
@@ -79,7 +80,7 @@ impl Ledgers {
                     }
                 };
                 // A changed node is counted again as a whole.
-                if scratch.note_of(slot) != Note::Node {
+                if !scratch.has_changed(slot) {
                     let change = LedgerChange::Pod {
                         pod,
                         signatures,
@@ -97,15 +98,21 @@ impl Ledgers {
         }
         self.seen = log.end();
         for slot in moved {
-            scratch.note(slot, Note::Answer);
+            scratch.note(slot);
         }
         Ok(())
     }
 
-    /// Appends the numbers of a node.
-    pub(super) fn class(&self, slot: Slot, class: &mut Class) {
+    /// The number of numbers of a node.
+    pub(super) fn class_len(&self) -> usize {
+        self.all.last().map_or(0, |last| last.numbers.end)
+    }
+
+    /// Writes the numbers of nodes: those of the node at place `n` from `classes[n * stride]` on.
+    pub(super) fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
         for of in &self.all {
-            of.ledger.class(slot, class);
+            let classes = &mut classes[of.numbers.start..];
+            of.ledger.write_classes(nodes, classes, stride);
         }
     }
 

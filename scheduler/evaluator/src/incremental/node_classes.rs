@@ -1,17 +1,16 @@
 //! The class of each node, for all pods with the same columns by slot and the same fragment of ledgers. What columns by row
 //! answer about nodes is no part of it.
 
+use super::cell::{Cell, FEASIBLE, NO_NODE, Rejection};
 use super::changes::Changes;
 use super::classes::{ClassId, Classes, NO_CLASS};
-use super::column::{FEASIBLE, NO_NODE, Rejection};
 use super::ledgers::Ledgers;
 use super::plan::{Plan, Unkeepable};
-use super::scratch::{Note, Scratch};
+use super::scratch::Scratch;
 use super::shape::{BLOCK, PodColumns};
 use super::store::Keepable;
 use crate::Evaluator;
 use berth_framework::Slot;
-use berth_framework::keep::Class;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
@@ -66,7 +65,7 @@ impl NodeClasses {
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let table = &evaluator.cluster.nodes;
-        scratch.begin(table.slots());
+        scratch.begin();
         self.ledgers.follow(evaluator, scratch)?;
         let of_pods = (!columns.pods.is_by_row).then_some(&columns.pods.changes);
         let all = [Some(&columns.node.changes), of_pods];
@@ -75,11 +74,11 @@ impl NodeClasses {
             for (changes, before) in all.into_iter().zip(before) {
                 let Some(changes) = changes else { continue };
                 for slot in changes.since(before).ok_or(Unkeepable)? {
-                    scratch.note(slot, Note::Answer);
+                    scratch.note(slot);
                 }
             }
             for slot in self.again.drain(..) {
-                scratch.note(slot, Note::Answer);
+                scratch.note(slot);
             }
             for slot in scratch.noted() {
                 self.changes.push(*slot);
@@ -93,18 +92,23 @@ impl NodeClasses {
         }
         let class_of = Arc::make_mut(&mut self.class_of);
         class_of.resize(table.slots(), NO_CLASS);
-        let mut class = Class::new();
-        for slot in scratch.noted() {
-            let mut id = NO_CLASS;
-            if let Some(numbers) = Self::answer(columns, *slot) {
-                class.clear();
-                class.extend_from_slice(&numbers);
-                self.ledgers.class(*slot, &mut class);
-                id = self.all.add(&class)?;
-            }
-            let before = std::mem::replace(&mut class_of[slot.index()], id);
-            if before != NO_CLASS {
-                self.all.remove(before);
+        let width = OF_LEDGERS + self.ledgers.class_len();
+        let mut numbers = vec![0; scratch.noted().len().min(BLOCK) * width];
+        // In parts that stay in the cache of the processor between the passes of the ledgers.
+        for slots in scratch.noted().chunks(BLOCK) {
+            let numbers = &mut numbers[..slots.len() * width];
+            let of_ledgers = &mut numbers[OF_LEDGERS..];
+            self.ledgers.write_classes(slots, of_ledgers, width);
+            for (slot, class) in slots.iter().zip(numbers.chunks_exact_mut(width)) {
+                let mut id = NO_CLASS;
+                if let Some(answer) = Self::answer(columns, *slot) {
+                    class[..OF_LEDGERS].copy_from_slice(&answer);
+                    id = self.all.add(class)?;
+                }
+                let before = std::mem::replace(&mut class_of[slot.index()], id);
+                if before != NO_CLASS {
+                    self.all.remove(before);
+                }
             }
         }
         self.uniform.resize(table.slots().div_ceil(BLOCK), false);
@@ -123,18 +127,22 @@ impl NodeClasses {
     /// The grades of a node and the code of its answer; `None` without a node.
     #[inline]
     fn answer(columns: &PodColumns<'_>, slot: Slot) -> Option<[i64; OF_LEDGERS]> {
-        let (first, mut second) = (columns.node.cells()[slot.index()], columns.pods_cell(slot));
+        let first = columns.node.cells()[slot.index()];
+        let second = if columns.pods.is_by_row {
+            Cell::without_score(FEASIBLE)
+        } else {
+            columns.pods.cells()[slot.index()]
+        };
+        if (first.answer, second.answer) == (FEASIBLE, FEASIBLE) {
+            return Some([i64::from(first.grade), i64::from(second.grade), 0]);
+        }
         if first.answer == NO_NODE || second.answer == NO_NODE {
             return None;
-        }
-        if columns.pods.is_by_row {
-            second.answer = FEASIBLE;
         }
         let of_node = columns.node.rejection(first.answer);
         let of_pods = columns.pods.rejection(second.answer);
         // The first filter that rejects the node decides.
         let code = match (of_node, of_pods) {
-            (None, None) => return Some([i64::from(first.grade), i64::from(second.grade), 0]),
             (Some(of_node), of_pods) if of_pods.is_none_or(|of| of_node.filter < of.filter) => {
                 Self::code(0, first.answer.into())
             }
@@ -165,8 +173,10 @@ impl NodeClasses {
             return Err(Unkeepable);
         }
         let (place, _) = self.with_nominated.insert_full(rejection);
-        let mut class: Class = [0, 0, Self::code(2, place + 1)].into_iter().collect();
-        ledgers.class(slot, &mut class);
+        let width = OF_LEDGERS + ledgers.class_len();
+        let mut class = vec![0; width];
+        class[ANSWER] = Self::code(2, place + 1);
+        ledgers.write_classes(&[slot], &mut class[OF_LEDGERS..], width);
         let id = self.all.add(&class)?;
         let class_of = Arc::make_mut(&mut self.class_of);
         let before = std::mem::replace(&mut class_of[slot.index()], id);

@@ -63,7 +63,7 @@ impl Rows {
         if self.seen == Some(seen) {
             return;
         }
-        scratch.begin(table.slots());
+        scratch.begin();
         let is_known = self.seen.is_some_and(|(log, nominated, resources)| {
             resources == seen.2 && note_changes(evaluator, scratch, (log, nominated), true)
         });
@@ -82,51 +82,72 @@ impl Rows {
         row_of.resize(table.slots(), NO_ROW);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
+        let (mut now, mut neighbour, mut own) = (NO_ROW, Vec::new(), Vec::new());
         for slot in scratch.noted() {
             let before = row_of[slot.index()];
-            let now = self.find(evaluator, *slot);
+            std::mem::swap(&mut neighbour, &mut own);
+            own.clear();
+            // A loop over each part of the chain takes a third of the instructions of a loop over the chain.
+            table.columns().amounts(*slot).for_each(|of| own.push(of));
+            now = self.find(evaluator, *slot, &own, (&neighbour, now));
             if now != before {
                 row_of[slot.index()] = now;
                 self.enter(now, *slot);
                 self.leave(before, *slot, row_of);
             }
             // Also if it stays in its row: dry runs of preemption read the pods of a node, not their sums.
-            self.changes.push(*slot);
+            if is_known {
+                self.changes.push(*slot);
+            }
         }
         self.row_of = shared;
     }
 
-    /// The row of a node as it is now, opened if there is none.
-    fn find(&mut self, evaluator: &Evaluator<'_>, slot: Slot) -> RowId {
+    /// The row of a node with these amounts, opened if there is none. The neighbour is a node whose amounts and row are known.
+    fn find(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        slot: Slot,
+        own: &[i64],
+        neighbour: (&[i64], RowId),
+    ) -> RowId {
         let table = &evaluator.cluster.nodes;
-        let Some(view) = table.get(slot) else {
+        if !table.is_node()[slot.index()] {
             return NO_ROW;
-        };
+        }
         let mut has_nominations = false;
-        if !evaluator.nominated.is_empty() {
+        if !evaluator.nominated.is_empty()
+            && let Some(view) = table.get(slot)
+        {
             let each = &mut |_: &_| has_nominations = true;
             evaluator.nominated.on_node(view.name(), each);
         }
-        let hash = hash_of(table.columns(), slot);
+        // Consecutive nodes are often equal.
+        let row = self.all.get(neighbour.1 as usize);
+        let is_shared = row.is_some_and(|row| row.is_shared && row.nodes > 0);
+        if is_shared && !has_nominations && *own == *neighbour.0 {
+            return neighbour.1;
+        }
+        let hash = hash_of(own.iter().copied());
         let Self {
             by_amounts,
             amounts,
             ..
         } = self;
-        if !has_nominations {
-            let is_equal = |row: &RowId| {
-                let of_row = amounts.amounts(Slot::from_index(*row));
-                of_row.eq(table.columns().amounts(slot))
-            };
-            if let Some(known) = by_amounts.find(hash, is_equal) {
-                return *known;
-            }
+        let of_row = |row: &RowId| amounts.amounts(Slot::from_index(*row));
+        let is_equal = |row: &RowId| {
+            let (mut own, mut is_equal) = (own.iter(), true);
+            of_row(row).for_each(|of| is_equal &= own.next() == Some(&of));
+            is_equal
+        };
+        if !has_nominations && let Some(known) = by_amounts.find(hash, is_equal) {
+            return *known;
         }
         let id = self.free.pop().unwrap_or(self.all.len() as RowId);
         amounts.copy(Slot::from_index(id), table.columns(), slot);
         if !has_nominations {
-            let hash_of = |row: &RowId| hash_of(amounts, Slot::from_index(*row));
-            by_amounts.insert_unique(hash, id, hash_of);
+            let of_row = |row: &RowId| amounts.amounts(Slot::from_index(*row));
+            by_amounts.insert_unique(hash, id, |row| hash_of(of_row(row)));
         }
         self.opened += 1;
         let row = Row {
@@ -168,7 +189,7 @@ impl Rows {
         }
         if row.nodes == 0 {
             if row.is_shared {
-                let hash = hash_of(&self.amounts, Slot::from_index(id));
+                let hash = hash_of(self.amounts.amounts(Slot::from_index(id)));
                 if let Ok(known) = self.by_amounts.find_entry(hash, |row| *row == id) {
                     known.remove();
                 }
@@ -233,10 +254,8 @@ impl Rows {
     }
 }
 
-fn hash_of(columns: &Columns, slot: Slot) -> u64 {
+fn hash_of(amounts: impl Iterator<Item = i64>) -> u64 {
     let mut hasher = FxHasher::default();
-    for amount in columns.amounts(slot) {
-        hasher.write_i64(amount);
-    }
+    amounts.for_each(|of| hasher.write_i64(of));
     hasher.finish()
 }

@@ -3,22 +3,12 @@
 use berth_api::Str;
 use berth_framework::{NodeTable, Slot, Status};
 
-/// The reason for the evaluation of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Note {
-    #[default]
-    None,
-    /// Answers about it may be others.
-    Answer,
-    /// The node itself has changed.
-    Node,
-}
-
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// By slot: when it was noted last, and why.
-    notes: Vec<(u64, Note)>,
+    /// By slot: when it was noted last, and whether the node itself had changed. Only as long as the last noted slot: a pass
+    /// over all nodes needs none.
+    notes: Vec<(u64, bool)>,
     stamp: u64,
     /// The nodes that were noted, each once.
     pub(super) dirty: Vec<Slot>,
@@ -34,51 +24,43 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Forgets all notes.
-    pub(super) fn begin(&mut self, slots: usize) {
+    pub(super) fn begin(&mut self) {
         self.stamp += 1;
         self.dirty.clear();
-        if self.notes.len() < slots {
-            self.notes.resize(slots, (0, Note::None));
-        }
     }
 
     /// Forgets all notes. All nodes are to be evaluated, without a note.
     pub(super) fn begin_with_all(&mut self, table: &NodeTable) {
-        self.begin(table.slots());
-        self.dirty.reserve(table.slots());
-        for (slot, is_node) in (0..).zip(table.is_node()) {
-            if *is_node {
-                self.dirty.push(Slot::from_index(slot));
-            }
-        }
+        self.begin();
+        self.dirty.extend(table.occupied());
     }
 
-    /// The reason why a node was noted.
-    pub(super) fn note_of(&self, slot: Slot) -> Note {
-        match self.notes.get(slot.index()) {
-            Some((stamp, note)) if *stamp == self.stamp => *note,
-            _ => Note::None,
-        }
+    /// Returns whether a node was noted because it has changed itself.
+    pub(super) fn has_changed(&self, slot: Slot) -> bool {
+        self.notes.get(slot.index()) == Some(&(self.stamp, true))
     }
 
-    /// Notes a node; the stronger of several reasons counts.
-    pub(super) fn note(&mut self, slot: Slot, note: Note) {
-        let before = self.note_of(slot);
-        let Some(entry) = self.notes.get_mut(slot.index()) else {
-            return;
-        };
-        if before == Note::None {
+    /// Notes a node about which answers may be others.
+    pub(super) fn note(&mut self, slot: Slot) {
+        let slots = self.notes.len().max(slot.index() + 1);
+        self.notes.resize(slots, (0, false));
+        let note = &mut self.notes[slot.index()];
+        if note.0 != self.stamp {
+            *note = (self.stamp, false);
             self.dirty.push(slot);
         }
-        if note > before {
-            *entry = (self.stamp, note);
-        }
+    }
+
+    /// Notes a node that has changed itself.
+    pub(super) fn note_changed(&mut self, slot: Slot) {
+        self.note(slot);
+        self.notes[slot.index()].1 = true;
     }
 
     /// Notes the node with a name, if it is known.
     pub(super) fn note_named(&mut self, table: &NodeTable, node: &Str) {
         if let Some(slot) = table.slot(node) {
-            self.note(slot, Note::Answer);
+            self.note(slot);
         }
     }
 

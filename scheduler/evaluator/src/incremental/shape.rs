@@ -4,14 +4,15 @@
 //! The shape knows the greatest sum in each class for each block of 64 nodes, and for each group of 64 blocks, so that a
 //! decision reads groups instead of nodes. After a change of a node, its block is read again.
 
+use super::cell::{Answer, Cell, FEASIBLE};
 use super::changes::Changes;
 use super::classes::{ClassId, NO_CLASS};
-use super::column::{Answer, Cell, Column, FEASIBLE};
+use super::column::Column;
 use super::ledgers::Ledgers;
 use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
 use super::rows::Rows;
-use super::scratch::{Note, Scratch};
+use super::scratch::Scratch;
 use super::store::Keepable;
 use crate::{Evaluator, Memos};
 use berth_framework::Slot;
@@ -129,11 +130,11 @@ impl Shape {
             return Ok(());
         }
         let table = &evaluator.cluster.nodes;
-        scratch.begin(table.slots());
+        scratch.begin();
         if let Some(before) = self.seen {
             for (changes, before) in all.into_iter().zip(before) {
                 for slot in changes.since(before).ok_or(Unkeepable)? {
-                    scratch.note(slot, Note::Answer);
+                    scratch.note(slot);
                 }
             }
         }

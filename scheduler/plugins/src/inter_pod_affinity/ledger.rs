@@ -274,44 +274,52 @@ impl Ledger for AffinityLedger {
         }
     }
 
-    fn class(&self, node: Slot, class: &mut Class) {
-        let start = class.len();
-        // Marks and points are set at the end.
-        class.resize(start + COLUMNS + self.columns, NOWHERE);
-        let own = &mut class[start..];
-        let (mut marks, mut points) = (0, 0_i64);
+    fn class_len(&self) -> usize {
+        COLUMNS + self.columns
+    }
+
+    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
+        for class in classes.chunks_mut(stride) {
+            (class[MARKS], class[POINTS]) = (0, 0);
+            class[COLUMNS..self.class_len()].fill(NOWHERE);
+        }
         for counts in self.counts.values() {
-            let Some(domain) = counts.topology.domain(node) else {
-                if counts.is_wanted_near {
-                    marks |= MISSING_KEY;
+            // Hosts of which none counts are the most common: they are not looked up one by one.
+            let no_sums = counts.has_no_sums().then(Sums::default);
+            for (node, class) in nodes.iter().zip(classes.chunks_mut(stride)) {
+                let Some(domain) = counts.topology.domain(*node) else {
+                    if counts.is_wanted_near {
+                        class[MARKS] |= MISSING_KEY;
+                    }
+                    continue;
+                };
+                if let Some(column) = counts.column {
+                    class[COLUMNS + column] = i64::from(domain);
+                    continue;
                 }
-                continue;
-            };
-            if let Some(column) = counts.column {
-                own[COLUMNS + column] = i64::from(domain);
-                continue;
-            }
-            let sums = counts.sums(domain);
-            for (is_so, mark) in [
-                (counts.is_wanted_near && sums.affinity <= 0, NO_AFFINITY),
-                (sums.anti_affinity > 0, ANTI_AFFINITY),
-                (sums.existing_anti_affinity > 0, EXISTING_ANTI_AFFINITY),
-            ] {
-                if is_so {
-                    marks |= mark;
+                let sums = no_sums.unwrap_or_else(|| counts.sums(domain));
+                for (is_so, mark) in [
+                    (counts.is_wanted_near && sums.affinity <= 0, NO_AFFINITY),
+                    (sums.anti_affinity > 0, ANTI_AFFINITY),
+                    (sums.existing_anti_affinity > 0, EXISTING_ANTI_AFFINITY),
+                ] {
+                    if is_so {
+                        class[MARKS] |= mark;
+                    }
                 }
+                class[POINTS] = class[POINTS].saturating_add(sums.points);
             }
-            points = points.saturating_add(sums.points);
         }
         // Nodes that are rejected in any case are not distinguished further.
-        if marks & MISSING_KEY != 0 {
-            marks = MISSING_KEY;
-            own[COLUMNS..].fill(NOWHERE);
+        for class in classes.chunks_mut(stride) {
+            if class[MARKS] & MISSING_KEY != 0 {
+                class[MARKS] = MISSING_KEY;
+                class[COLUMNS..self.class_len()].fill(NOWHERE);
+            }
+            if class[MARKS] & (MISSING_KEY | ANTI_AFFINITY | EXISTING_ANTI_AFFINITY) != 0 {
+                class[POINTS] = 0;
+            }
         }
-        if marks & (MISSING_KEY | ANTI_AFFINITY | EXISTING_ANTI_AFFINITY) != 0 {
-            points = 0;
-        }
-        (own[MARKS], own[POINTS]) = (marks, points);
     }
 
     fn filter(&self, class: &[i64]) -> Result<(), Status> {

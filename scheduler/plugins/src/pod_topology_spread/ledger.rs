@@ -16,7 +16,7 @@ use super::tally::SelectorTally;
 use berth_api::Pod;
 use berth_api::selector::SelectorError;
 use berth_framework::keep::{
-    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
+    Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
 };
 use berth_framework::plugin::Context;
 use berth_framework::table::Topology;
@@ -79,6 +79,10 @@ impl SpreadLedger {
             ledger.place(nodes, &topologies, slot, &[], None);
         }
         ledger
+            .counts
+            .iter_mut()
+            .for_each(ConstraintCounts::count_domains);
+        ledger
     }
 
     fn topologies(&self, nodes: &NodeTable) -> Topologies {
@@ -87,7 +91,7 @@ impl SpreadLedger {
     }
 
     /// Puts a node into its domain for each constraint. It had `before` pods of each tally, or none. Adds the other nodes to
-    /// `changed` whose class has changed.
+    /// `changed` whose class has changed; without it, the node is the next of a new ledger.
     fn place(
         &mut self,
         nodes: &NodeTable,
@@ -116,9 +120,13 @@ impl SpreadLedger {
                 }
                 _ => Place::NOWHERE,
             };
-            let before = before.get(counts.tally).copied().unwrap_or(0);
             let after = self.tallies[counts.tally].count(slot);
-            counts.node_moved(slot, to, (before, after), changed.as_deref_mut());
+            let Some(changed) = changed.as_deref_mut() else {
+                counts.place_next(to, after);
+                continue;
+            };
+            let before = before.get(counts.tally).copied().unwrap_or(0);
+            counts.node_moved(slot, to, (before, after), changed);
         }
     }
 
@@ -230,9 +238,17 @@ impl Ledger for SpreadLedger {
         }
     }
 
-    fn class(&self, node: Slot, class: &mut Class) {
-        let counts = self.counts.iter();
-        class.extend(counts.map(|of| of.class(node, self.tallies[of.tally].count(node))));
+    fn class_len(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
+        for (at, counts) in self.counts.iter().enumerate() {
+            let tally = &self.tallies[counts.tally];
+            for (node, class) in nodes.iter().zip(classes.chunks_mut(stride)) {
+                class[at] = counts.class(*node, tally.count(*node));
+            }
+        }
     }
 
     fn filter(&self, class: &[i64]) -> Result<(), Status> {

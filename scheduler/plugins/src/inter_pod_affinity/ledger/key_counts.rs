@@ -128,6 +128,11 @@ impl KeyCounts {
         self.counted.is_empty()
     }
 
+    /// Returns whether the sums of all domains are zero.
+    pub(super) fn has_no_sums(&self) -> bool {
+        self.sums.is_empty()
+    }
+
     /// The sums of a domain.
     pub(super) fn sums(&self, domain: u32) -> Sums {
         self.sums.get(&domain).copied().unwrap_or_default()

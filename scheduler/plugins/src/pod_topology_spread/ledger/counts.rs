@@ -170,14 +170,43 @@ impl ConstraintCounts {
         classes.len()
     }
 
-    /// Changes a domain, and keeps count of the domains by their pods.
-    fn change(&mut self, number: u32, change: impl FnOnce(&mut SpreadDomain)) {
+    fn domain_mut(&mut self, number: u32) -> &mut SpreadDomain {
         let at = number as usize;
         if self.domains.len() <= at {
             self.domains.resize(at + 1, SpreadDomain::default());
         }
+        &mut self.domains[at]
+    }
+
+    /// Puts the node of the next slot of a new ledger into its domain. Its pods are `pods`. The domains are counted
+    /// [afterwards](Self::count_domains).
+    pub(super) fn place_next(&mut self, to: Place, pods: i64) {
+        self.places.push(to);
+        let Some(number) = to.domain().filter(|_| !self.is_per_host()) else {
+            return;
+        };
+        let domain = self.domain_mut(number);
+        domain.nodes += 1;
+        if to.has(Place::COUNTS) {
+            domain.counting += 1;
+            domain.pods += pods;
+        }
+    }
+
+    /// Counts the domains by their pods, once when all nodes are placed: each of many hosts is a domain.
+    pub(super) fn count_domains(&mut self) {
+        for domain in self.domains.iter().filter(|of| of.counting > 0) {
+            if self.is_hard {
+                *self.by_pods.entry(domain.pods).or_default() += 1;
+                self.existing += 1;
+            }
+        }
+    }
+
+    /// Changes a domain, and keeps count of the domains by their pods.
+    fn change(&mut self, number: u32, change: impl FnOnce(&mut SpreadDomain)) {
         let pods = |domain: &SpreadDomain| (domain.counting > 0).then_some(domain.pods);
-        let domain = &mut self.domains[at];
+        let domain = self.domain_mut(number);
         let before = pods(domain);
         change(domain);
         let after = pods(domain);
@@ -238,7 +267,7 @@ impl ConstraintCounts {
         slot: Slot,
         to: Place,
         (before, after): (i64, i64),
-        changed: Option<&mut Vec<Slot>>,
+        changed: &mut Vec<Slot>,
     ) {
         let from = self.place(slot);
         if self.places.len() <= slot.index() {
@@ -264,8 +293,6 @@ impl ConstraintCounts {
                 }
             });
         }
-        // While the ledger is being opened, no node has a class yet.
-        let Some(changed) = changed else { return };
         for (number, class) in classes.into_iter().flatten() {
             if self.is_hard && self.class_of_domain(number) != class {
                 self.push_others(number, slot, changed);

@@ -8,6 +8,7 @@ use super::counts::MISSING;
 use super::*;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Object, Str, Time};
+use berth_framework::keep::Class;
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
 use berth_framework::table::{PodSignatures, TableChange};
 use berth_framework::{Cluster, CycleState, FeatureGates};
