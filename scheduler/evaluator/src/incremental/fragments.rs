@@ -11,11 +11,19 @@ use std::sync::Arc;
 /// The number of templates that are remembered before all are forgotten.
 const TEMPLATES_MAX: usize = 1024;
 
+/// The fragments of a template.
+struct TemplateFragments {
+    /// See [`Plan::fragment_version`](super::plan::Plan::fragment_version).
+    version: u64,
+    fragments: [Fragment; 3],
+    /// The pod that keeps the addresses of the key in use.
+    _pod: Arc<Pod>,
+}
+
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct RememberedFragments {
-    /// With the [version](super::plan::Plan::fragment_version), and a pod that keeps the addresses of the key in use.
-    by_template: FxHashMap<(usize, TemplateKey), (u64, [Fragment; 3], Arc<Pod>)>,
+    by_template: FxHashMap<(usize, TemplateKey), TemplateFragments>,
 }
 
 impl RememberedFragments {
@@ -31,10 +39,10 @@ impl RememberedFragments {
         write: impl Fn(&mut [Fragment; 3]) -> bool,
     ) -> bool {
         let key = (plan, template);
-        if let Some((known_version, known, _)) = self.by_template.get(&key)
-            && *known_version == version
+        if let Some(known) = self.by_template.get(&key)
+            && known.version == version
         {
-            fragments.clone_from(known);
+            fragments.clone_from(&known.fragments);
             if cfg!(debug_assertions) {
                 let mut written = <[Fragment; 3]>::default();
                 let is_written = write(&mut written);
@@ -52,7 +60,11 @@ impl RememberedFragments {
             if self.by_template.len() >= TEMPLATES_MAX {
                 self.by_template.clear();
             }
-            let fresh = (version, fragments.clone(), pod.pod.clone());
+            let fresh = TemplateFragments {
+                version,
+                fragments: fragments.clone(),
+                _pod: pod.pod.clone(),
+            };
             self.by_template.insert(key, fresh);
         }
         is_written
