@@ -6,10 +6,10 @@
 use crate::report::CaseReport;
 use berth_objects::access::gr;
 use berth_objects::field::FieldError;
+use berth_objects::kinds::strategy;
 use berth_objects::strategy::{KindStrategy, Subresource};
 use berth_objects::validation::metadata;
 use berth_objects::validation::metadata::NameRule;
-use berth_objects::validation::strategy;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::BufRead;
