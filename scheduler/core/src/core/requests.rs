@@ -76,8 +76,9 @@ impl PluginRequests {
         self.assumptions.push(Assumption::GivenUp(write));
     }
 
-    pub(super) fn take_calls(&mut self) -> Vec<CallRequest> {
-        std::mem::take(&mut self.calls)
+    /// The requests for the dispatcher, in order. The buffer is kept, because nearly every placed pod requests a call.
+    pub(super) fn take_calls(&mut self) -> impl Iterator<Item = CallRequest> {
+        self.calls.drain(..)
     }
 
     /// Placed pods by UID, each with an edit with which it counts from now on.

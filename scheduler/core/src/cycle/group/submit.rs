@@ -2,7 +2,7 @@
 
 use super::post_filter::GroupNominations;
 use super::{GroupCycle, GroupRun, Member, MemberFound, feasible, settled};
-use crate::attempt::{Attempt, CycleResult};
+use crate::attempt::{AssumedPod, Attempt, CycleResult};
 use crate::call_results::note_trial;
 use crate::core::{Core, Framework, activate_wanted};
 use crate::cycle::place::{Permission, permit};
@@ -61,14 +61,30 @@ pub(super) fn submit(
         let Some(member) = members[at].take() else {
             continue;
         };
-        let pod = member.attempt.pod_ref();
-        let result = match permit_member(&mut core.framework, &mut core.queue, member) {
-            Ok(member) => {
-                permitted.push(member);
-                continue;
+        let Member {
+            mut attempt,
+            found,
+            nominated,
+            ..
+        } = member;
+        let pod = attempt.pod_ref();
+        let result = match found {
+            MemberFound::Placed(placed) => {
+                let (framework, queue) = (&mut core.framework, &mut core.queue);
+                match permit_member(framework, queue, &mut attempt, &placed, nominated) {
+                    Ok(Permission { holds, waits }) => {
+                        permitted.push(Permitted {
+                            attempt,
+                            placed: *placed,
+                            holds,
+                            waits,
+                        });
+                        continue;
+                    }
+                    Err(failure) => fail(core, attempt, failure),
+                }
             }
-            Err(None) => CycleResult::Skipped,
-            Err(Some((attempt, failure))) => fail(core, attempt, failure),
+            _ => CycleResult::Skipped,
         };
         is_short = true;
         ended.results.push((pod, result));
@@ -117,44 +133,31 @@ pub(super) fn submit(
     status
 }
 
-/// Calls the Permit plugins for a placed member.
+/// Calls the Permit plugins for a placed member, which was nominated to a node before.
 ///
 /// # Errors
-/// The attempt that has failed; `None` for a member that was not placed.
+/// The failure of the attempt, if a plugin rejects the member or fails.
 fn permit_member(
     framework: &mut Framework,
     queue: &mut SchedulingQueue,
-    member: Member,
-) -> Result<Permitted, Option<(Attempt, AttemptFailure)>> {
-    let Member {
-        mut attempt,
-        found,
-        nominated,
-        ..
-    } = member;
-    let MemberFound::Placed(placed) = found else {
-        return Err(None);
-    };
+    attempt: &mut Attempt,
+    placed: &AssumedPod,
+    nominated: Option<Str>,
+) -> Result<Permission, AttemptFailure> {
     queue.end_turn(attempt.pod.pod.uid());
     if nominated.is_some_and(|node| node != placed.node) {
         // The resources on the nominated node are free for other pods.
         let pod = &attempt.pod.pod;
         nominations::end(framework, queue, pod, &nominations::End::Written);
     }
-    match permit(framework, &mut attempt, &placed) {
-        Ok(Permission { holds, waits }) => {
+    match permit(framework, attempt, placed) {
+        Ok(permission) => {
             activate_wanted(framework, queue, attempt.pod.pod.uid());
-            Ok(Permitted {
-                attempt,
-                placed: *placed,
-                holds,
-                waits,
-            })
+            Ok(permission)
         }
         Err(status) => {
-            undo_placement(framework, &mut attempt, &placed);
-            let failure = failure_of_stage(framework.cache.cluster(), &placed, &status);
-            Err(Some((attempt, failure)))
+            undo_placement(framework, attempt, placed);
+            Err(failure_of_stage(framework.cache.cluster(), placed, &status))
         }
     }
 }
