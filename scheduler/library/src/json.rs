@@ -70,6 +70,8 @@ fn is_namespaced(kind: Kind) -> bool {
             | Kind::PersistentVolumeClaim
             | Kind::CsiStorageCapacity
             | Kind::ResourceClaim
+            | Kind::PodGroup
+            | Kind::CompositePodGroup
             | Kind::Custom(DEFERRED_QUOTA)
     )
 }

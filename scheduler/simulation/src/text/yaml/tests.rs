@@ -253,12 +253,12 @@ fn mistakes_have_a_place_and_a_way_out() {
              each a name of its own",
         ),
         (
-            "nodes:\n- {name: n, count: 2}\nnodeGroups:\n- {name: n, resources: {cpu: 1}, maximum: 1}\n",
-            "line 4, column 10: the name \"n\" is given in line 2 already; give each a name of its own",
+            "nodes:\n- {name: pool, count: 2}\nnodeGroups:\n- {name: pool, resources: {cpu: 1}, maximum: 1}\n",
+            "line 4, column 10: the name \"pool\" is given in line 2 already; give each a name of its own",
         ),
         (
-            "nodeGroups:\n- {name: n, resources: {cpu: 1}, maximum: 1}\n- {name: n, resources: {cpu: 2}, maximum: 1}\n",
-            "line 3, column 10: the name \"n\" is given in line 2 already; give each a name of its own",
+            "nodeGroups:\n- {name: pool, resources: {cpu: 1}, maximum: 1}\n- {name: pool, resources: {cpu: 2}, maximum: 1}\n",
+            "line 3, column 10: the name \"pool\" is given in line 2 already; give each a name of its own",
         ),
         (
             "groups:\n- {name: g, minimum: 1}\n- {name: g, minimum: 2}\n",
