@@ -125,7 +125,7 @@ impl Datum {
     }
 }
 
-/// A value that is written into an object has no more parts.
+/// The largest number of parts of a value that is written into an object.
 const JSON_PARTS_MAX: u64 = 1_000_000;
 
 fn to_json(value: &CelValue, steps: &mut Steps) -> Result<serde_json::Value, EvaluationError> {

@@ -17,7 +17,7 @@ use berth_api::names::dns1035_label;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// A version has no more selectable fields.
+/// The largest number of selectable fields of a version.
 const SELECTABLE_MAX: usize = 8;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = [

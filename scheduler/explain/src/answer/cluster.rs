@@ -132,9 +132,9 @@ answers! {
         pods: usize,
         /// The pod with the longest wait.
         oldest: String,
-        /// Since when that one waits.
+        /// The start of its wait.
         since: String,
-        /// For how many seconds.
+        /// The duration of its wait, in seconds.
         seconds: f64,
         /// The message of its last attempt, or of its gate.
         message: String,

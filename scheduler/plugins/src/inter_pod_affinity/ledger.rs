@@ -284,7 +284,7 @@ impl Ledger for AffinityLedger {
             class[COLUMNS..self.class_len()].fill(NOWHERE);
         }
         for counts in self.counts.values() {
-            // Hosts of which none counts are the most common: they are not looked up one by one.
+            // Most keys of hosts have no sums: the lookups for the single nodes are saved.
             let no_sums = counts.has_no_sums().then(Sums::default);
             for (node, class) in nodes.iter().zip(classes.chunks_mut(stride)) {
                 let Some(domain) = counts.topology.domain(*node) else {

@@ -104,7 +104,7 @@ fn each_container_has_requests_of_its_own() {
             ],
         ),
         (
-            "what init containers need beyond that is requested once, for the one that needs most",
+            "only the largest additional request of an init container is requested",
             json!([container("i", gpu(2)), container("j", gpu(4))]),
             json!([container("a", gpu(1))]),
             vec![
