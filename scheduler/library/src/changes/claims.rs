@@ -48,8 +48,7 @@ impl ClaimTemplates {
         Ok(())
     }
 
-    /// Adds the templates that are not known and of which a pod has a claim: the spec of a template cannot be changed, so
-    /// the claim has it.
+    /// Adds unknown templates from the claims of pods: the spec of a template is immutable, so the claim has it.
     pub(crate) fn add_from_claims(&mut self, raw: &ClusterJson) {
         for (key, pod) in raw.iter().filter(|(key, _)| key.0 == Kind::Pod) {
             let made = pod["status"]["resourceClaimStatuses"].as_array();
