@@ -177,6 +177,26 @@ impl Tester {
         format!("x{}", self.names)
     }
 
+    /// Replaces an object with the UID and the version that the server has. A controller may change the object between
+    /// the two requests, for example the status of a new definition: a conflict is no answer about the list.
+    fn update(&self, one: &str, path: &str, changed: &Value) -> Answer {
+        let mut put = changed.clone();
+        loop {
+            let read = self.ask("GET", one, (JSON, JSON), b"");
+            for field in ["uid", "resourceVersion"] {
+                put["metadata"][field] = read.body["metadata"][field].clone();
+            }
+            let answer = self.ask("PUT", path, (JSON, JSON), put.to_string().as_bytes());
+            let is_changed = || {
+                let now = self.ask("GET", one, (JSON, JSON), b"");
+                now.body["metadata"]["resourceVersion"] != put["metadata"]["resourceVersion"]
+            };
+            if answer.code != 409 || !is_changed() {
+                return answer;
+            }
+        }
+    }
+
     /// The requests about an object with a list of `count` entries, with their work, and why it was refused.
     pub(super) fn measure(
         &mut self,
@@ -242,17 +262,10 @@ impl Tester {
         }
         let dry = format!("{part}?dryRun=All");
         let body = changed.to_string();
-        let mut put = changed.clone();
         let read = self.ask("GET", &one, (JSON, JSON), b"");
         work.push(("get", read.work));
-        for field in ["uid", "resourceVersion"] {
-            put["metadata"][field] = read.body["metadata"][field].clone();
-        }
         let answers = [
-            (
-                "update",
-                self.ask("PUT", &dry, (JSON, JSON), put.to_string().as_bytes()),
-            ),
+            ("update", self.update(&one, &dry, &changed)),
             (
                 "merge patch",
                 self.ask(
