@@ -202,15 +202,15 @@ pub trait Ledger: Send + fmt::Debug {
     /// The length of a class, which is constant for a ledger.
     fn class_len(&self) -> usize;
 
-    /// Writes the classes of many nodes, in as few passes as possible: the class of the node at place `n` begins at
-    /// `classes[n * stride]`. A slot without a node gets any class.
-    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize);
+    /// Writes the classes of many nodes, in as few passes as possible: number `k` of the node at place `n` is at
+    /// `classes[k * nodes.len() + n]`. A slot without a node gets any class.
+    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]);
 
     /// Appends the class of an existing node.
     fn class(&self, node: Slot, class: &mut Class) {
         let start = class.len();
         class.resize(start + self.class_len(), 0);
-        self.write_classes(&[node], &mut class[start..], self.class_len().max(1));
+        self.write_classes(&[node], &mut class[start..]);
     }
 
     /// The answer of Filter for the nodes of a class.

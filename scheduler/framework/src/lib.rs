@@ -35,6 +35,7 @@ pub mod statuses;
 pub mod table;
 #[cfg(any(test, feature = "test-builders"))]
 pub mod testing;
+pub mod vectors;
 pub mod work;
 pub mod write;
 

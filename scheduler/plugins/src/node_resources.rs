@@ -20,7 +20,6 @@ mod keys;
 mod room;
 pub mod shape;
 pub mod strategy;
-mod vectors;
 
 pub use args::{BalancedAllocationArgs, FitArgs};
 pub use balanced_allocation::NodeResourcesBalancedAllocation;

@@ -269,7 +269,7 @@ impl Kept<'_> {
         let mut statuses = Statuses {
             class_of: self.classes.class_of.clone(),
             by_row: pods.is_by_row.then(|| {
-                let answers = pods.cells().iter().map(|cell| cell.answer);
+                let answers = pods.cells().iter().map(|cell| cell.answer());
                 (self.columns.rows.by_slot().clone(), answers.collect())
             }),
             of: FxHashMap::default(),

@@ -19,28 +19,41 @@ pub(super) struct Rejection {
     pub(super) filter: usize,
 }
 
-/// The kept state of a node, or of the nodes of a row.
+/// The kept state of a node, or of the nodes of a row. Of a feasible node, the sum of the scores that are not normalised,
+/// weights included: at most half of the greatest number, so that the sums of two columns can be added. Otherwise the
+/// answer, as a negative number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) answer: Answer,
-    /// The place of the raw scores that are normalised; of feasible nodes only.
-    pub(super) grade: u16,
-    /// The sum of the other scores, weights included; of feasible nodes only. Below a half of the greatest number, so that the
-    /// sums of two columns can be added.
-    pub(super) sum: i32,
-}
+pub(super) struct Cell(i32);
 
 impl Cell {
-    pub(super) const NO_NODE: Self = Self::without_score(NO_NODE);
+    pub(super) const NO_NODE: Self = Self::infeasible(NO_NODE);
 
-    /// `sum` is far from the greatest number: see [`Column`](super::column::Column).
-    pub(super) const fn feasible(grade: u16, sum: i32) -> Self {
-        let answer = FEASIBLE;
-        Self { answer, grade, sum }
+    #[inline(always)]
+    pub(super) const fn feasible(sum: i32) -> Self {
+        Self(sum)
     }
 
-    pub(super) const fn without_score(answer: Answer) -> Self {
-        let (grade, sum) = (0, 0);
-        Self { answer, grade, sum }
+    /// The cell if `is_feasible`, otherwise that of a slot without a node.
+    #[inline(always)]
+    pub(super) fn or_no_node(self, is_feasible: bool) -> Self {
+        let mask = -i32::from(is_feasible);
+        Self(self.0 & mask | Self::NO_NODE.0 & !mask)
+    }
+
+    /// For each answer but [`FEASIBLE`].
+    pub(super) const fn infeasible(answer: Answer) -> Self {
+        Self(-(answer as i32))
+    }
+
+    #[inline(always)]
+    pub(super) fn answer(self) -> Answer {
+        // Without branches: which nodes are feasible is hard to foresee. `FEASIBLE` is zero.
+        -self.0.min(0) as Answer
+    }
+
+    /// The sum; zero if the node is not feasible.
+    #[inline(always)]
+    pub(super) fn sum(self) -> i32 {
+        self.0.max(0)
     }
 }

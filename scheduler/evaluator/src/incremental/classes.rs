@@ -13,9 +13,6 @@ pub(super) const NO_CLASS: ClassId = ClassId::MAX;
 /// The number of classes. Each is judged in each decision, so with more of them the plain evaluator costs less.
 const CLASSES_MAX: usize = 8192;
 
-/// The number of classes among which one is looked for before it is hashed. The nodes of three zones take turns.
-const RECENT: usize = 8;
-
 /// The numbers of each class, and the number of its nodes.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
@@ -23,29 +20,23 @@ pub(super) struct Classes {
     all: Vec<(Class, usize)>,
     /// The classes without nodes.
     free: Vec<ClassId>,
-    /// The classes that were asked for last, by some bits of their numbers.
-    recent: [ClassId; RECENT],
 }
 
 impl Classes {
-    /// Adds a node to the class with these numbers.
+    /// The class with these numbers, a new one if there is none.
     ///
     /// # Errors
     /// When there are too many classes.
-    #[inline]
-    pub(super) fn add(&mut self, numbers: &[i64]) -> Result<ClassId, Unkeepable> {
-        let add = |bits: i64, number: &i64| bits.wrapping_add(*number);
-        let recent = numbers.iter().fold(0, add) as usize % RECENT;
-        let id = match self.all.get(self.recent[recent] as usize) {
-            Some((known, nodes)) if *nodes > 0 && **known == *numbers => self.recent[recent],
-            _ => match self.ids.get(numbers) {
-                Some(id) => *id,
-                None => self.open(numbers)?,
-            },
-        };
-        self.recent[recent] = id;
-        self.all[id as usize].1 += 1;
-        Ok(id)
+    pub(super) fn id(&mut self, numbers: &[i64]) -> Result<ClassId, Unkeepable> {
+        match self.ids.get(numbers) {
+            Some(id) => Ok(*id),
+            None => self.open(numbers),
+        }
+    }
+
+    /// Adds nodes to a class.
+    pub(super) fn add(&mut self, id: ClassId, nodes: usize) {
+        self.all[id as usize].1 += nodes;
     }
 
     fn open(&mut self, numbers: &[i64]) -> Result<ClassId, Unkeepable> {

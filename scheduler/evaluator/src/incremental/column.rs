@@ -15,6 +15,7 @@ use crate::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
 use berth_framework::keep::{Class, FollowOutcome, Fragment, Keep, Kept};
 use berth_framework::plugin::{MAX_NODE_SCORE, PreFilterResult};
+use berth_framework::vectors::{RUN, in_vectors};
 use berth_framework::{PodInfo, Slot, Status};
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashSet};
@@ -24,6 +25,10 @@ use std::sync::Arc;
 /// The number of different rejections of a column, and of different raw scores. With more of them, kept answers save
 /// nothing.
 const DIFFERENT_MAX: usize = 4096;
+
+/// The number of nodes about which plugins are asked in one call: what is written about them stays in the cache of the
+/// processor from one plugin to the next.
+const ASKED_TOGETHER: usize = 1024;
 
 /// See the [module](self).
 pub(super) struct Column {
@@ -49,8 +54,10 @@ pub(super) struct Column {
     pub(super) is_by_row: bool,
     /// By row, or by slot.
     cells: Vec<Cell>,
+    /// The grade of each slot; empty without scorers whose scores are normalised.
+    grade_of: Vec<u16>,
     rejections: IndexSet<Rejection, FxBuildHasher>,
-    /// The raw scores of each grade, in the order of `normalized`; the first grade has none.
+    /// The raw scores of each grade, in the order of `normalized`.
     grades: IndexSet<Class, FxBuildHasher>,
     /// The nodes for which a filter failed.
     broken: FxHashSet<Slot>,
@@ -79,8 +86,9 @@ impl Column {
             reads_pod_again: false,
             is_by_row: false,
             cells: Vec::new(),
+            grade_of: Vec::new(),
             rejections: IndexSet::default(),
-            grades: std::iter::once(Class::new()).collect(),
+            grades: IndexSet::default(),
             broken: FxHashSet::default(),
             needs_nominated: FxHashSet::default(),
             seen: None,
@@ -210,15 +218,19 @@ impl Column {
             if self.is_by_row {
                 self.ask_by_amounts(evaluator, rows, scratch)?;
                 let Scratch { fits, dirty, .. } = scratch;
-                let left = (0..).zip(&*fits).filter(|(_, fits)| !**fits);
-                dirty.extend(left.filter_map(|(row, _)| rows.example(row)));
+                for (start, fits) in (0..).step_by(RUN).zip(fits.chunks(RUN)) {
+                    if fits.contains(&false) {
+                        let left = (start..).zip(fits).filter(|(_, fits)| !**fits);
+                        dirty.extend(left.filter_map(|(row, _)| rows.example(row)));
+                    }
+                }
             } else {
                 scratch.begin_with_all(table);
             }
-            self.cells.resize(cells, Cell::NO_NODE);
+            self.resize(cells);
             return self.ask(evaluator, rows, scratch);
         };
-        self.cells.resize(cells, Cell::NO_NODE);
+        self.resize(cells);
         if self.is_by_row {
             for slot in rows.changes.since(before.0).ok_or(Unkeepable)? {
                 scratch.note(slot);
@@ -283,6 +295,14 @@ impl Column {
         asked
     }
 
+    /// Makes room for the cells of new slots or rows.
+    fn resize(&mut self, cells: usize) {
+        self.cells.resize(cells, Cell::NO_NODE);
+        if !self.normalized.is_empty() {
+            self.grade_of.resize(cells, 0);
+        }
+    }
+
     /// The cell of a node.
     fn cell_of(&mut self, rows: &Rows, slot: Slot) -> Result<&mut Cell, Unkeepable> {
         let place = if self.is_by_row {
@@ -300,13 +320,28 @@ impl Column {
         rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
+        let noted = std::mem::take(&mut scratch.dirty);
+        for nodes in noted.chunks(ASKED_TOGETHER) {
+            self.ask_about(nodes, evaluator, rows, scratch)?;
+        }
+        scratch.dirty = noted;
+        Ok(())
+    }
+
+    fn ask_about(
+        &mut self,
+        nodes: &[Slot],
+        evaluator: &mut Evaluator<'_>,
+        rows: &Rows,
+        scratch: &mut Scratch,
+    ) -> Result<(), Unkeepable> {
         let Scratch { left, answered, .. } = scratch;
         left.clear();
         answered.clear();
         let mut with_nominations = Vec::new();
         let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
         let is_node = evaluator.cluster.nodes.is_node();
-        for slot in &scratch.dirty {
+        for slot in nodes {
             if !self.broken.is_empty() {
                 self.broken.remove(slot);
             }
@@ -349,7 +384,7 @@ impl Column {
                 self.broken.insert(slot);
                 NO_NODE
             };
-            *self.cell_of(rows, slot)? = Cell::without_score(answer);
+            *self.cell_of(rows, slot)? = Cell::infeasible(answer);
         }
         self.score(evaluator, rows, scratch)
     }
@@ -386,18 +421,24 @@ impl Column {
                 fits.fill(false);
                 return Ok(());
             }
-            add_up(sums, scores.iter().copied(), scorer.weight)?;
+            in_vectors(
+                #[inline(always)]
+                || add_up(sums, scores.iter().copied(), scorer.weight),
+            )?;
         }
-        // Without branches: which rows fit is hard to foresee.
-        let cells = fits.iter().zip(&*sums).map(|(fits, sum)| {
-            if *fits {
-                Cell::feasible(0, *sum)
-            } else {
-                Cell::NO_NODE
-            }
-        });
-        self.cells.extend(cells);
-        let count: u32 = fits.iter().map(|fits| u32::from(*fits)).sum();
+        self.cells.resize(rows.len(), Cell::NO_NODE);
+        let (cells, fits, sums) = (&mut *self.cells, &**fits, &**sums);
+        let count = in_vectors(
+            #[inline(always)]
+            move || {
+                let mut count = 0;
+                for (cell, (fits, sum)) in cells.iter_mut().zip(fits.iter().zip(sums)) {
+                    *cell = Cell::feasible(*sum).or_no_node(*fits);
+                    count += u32::from(*fits);
+                }
+                count
+            },
+        );
         // The other rows are counted when one of their nodes is asked.
         let tally = &mut evaluator.evaluation.tally;
         for (at, member) in profile.filter.iter().enumerate() {
@@ -488,10 +529,16 @@ impl Column {
                 add_up(sums, scores, scorer.weight)?;
             }
         }
-        // The raw scores of each plugin whose scores are normalised.
+        for (slot, sum) in left.iter().zip(&*sums) {
+            *self.cell_of(rows, *slot)? = Cell::feasible(*sum);
+        }
+        // The raw scores of each plugin whose scores are normalised: none in a column by row.
         let of_plugins: SmallVec<[&[i64]; 4]> = raw.chunks(left.len()).collect();
+        if of_plugins.is_empty() {
+            return Ok(());
+        }
         let mut grade = 0;
-        for (at, (slot, sum)) in left.iter().zip(&*sums).enumerate() {
+        for (at, slot) in left.iter().enumerate() {
             // Neighbours are alike, mostly.
             let mut plugins = of_plugins.iter();
             if plugins.any(|raw| at == 0 || raw[at] != raw[at - 1]) {
@@ -501,7 +548,7 @@ impl Column {
             if grade > DIFFERENT_MAX {
                 return Err(Unkeepable);
             }
-            *self.cell_of(rows, *slot)? = Cell::feasible(grade as u16, *sum);
+            self.grade_of[slot.index()] = grade as u16;
         }
         Ok(())
     }
@@ -530,6 +577,12 @@ impl Column {
         &self.cells
     }
 
+    /// The grade of the node of a slot.
+    #[inline]
+    pub(super) fn grade_of(&self, slot: Slot) -> u16 {
+        self.grade_of.get(slot.index()).copied().unwrap_or(0)
+    }
+
     /// The raw scores of a grade, in the order of `normalized`.
     pub(super) fn grade(&self, grade: usize) -> &[i64] {
         self.grades.get_index(grade).map_or(&[], |raw| raw)
@@ -550,6 +603,7 @@ impl Column {
 ///
 /// # Errors
 /// When a score is out of range.
+#[inline(always)]
 fn add_up(
     sums: &mut [i32],
     scores: impl Iterator<Item = i32>,
@@ -569,7 +623,10 @@ fn add_up(
 
 impl Keepable for Column {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.cells.capacity() * size_of::<Cell>() + self.changes.bytes()
+        size_of::<Self>()
+            + self.cells.capacity() * size_of::<Cell>()
+            + self.grade_of.capacity() * size_of::<u16>()
+            + self.changes.bytes()
     }
 }
 

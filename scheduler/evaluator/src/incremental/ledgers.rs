@@ -108,11 +108,11 @@ impl Ledgers {
         self.all.last().map_or(0, |last| last.numbers.end)
     }
 
-    /// Writes the numbers of nodes: those of the node at place `n` from `classes[n * stride]` on.
-    pub(super) fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
+    /// Writes the numbers of nodes: number `k` of the node at place `n` to `classes[k * nodes.len() + n]`.
+    pub(super) fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]) {
         for of in &self.all {
-            let classes = &mut classes[of.numbers.start..];
-            of.ledger.write_classes(nodes, classes, stride);
+            let numbers = of.numbers.start * nodes.len()..of.numbers.end * nodes.len();
+            of.ledger.write_classes(nodes, &mut classes[numbers]);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The class of each node, for all pods with the same columns by slot and the same fragment of ledgers. What columns by row
 //! answer about nodes is no part of it.
 
-use super::cell::{Cell, FEASIBLE, NO_NODE, Rejection};
+use super::cell::{FEASIBLE, NO_NODE, Rejection};
 use super::changes::Changes;
 use super::classes::{ClassId, Classes, NO_CLASS};
 use super::ledgers::Ledgers;
@@ -11,6 +11,8 @@ use super::shape::{BLOCK, PodColumns};
 use super::store::Keepable;
 use crate::Evaluator;
 use berth_framework::Slot;
+use berth_framework::keep::Class;
+use berth_framework::vectors::in_vectors;
 use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
@@ -19,6 +21,10 @@ use std::sync::Arc;
 const ANSWER: usize = 2;
 /// The start of the numbers of the ledgers in a class.
 const OF_LEDGERS: usize = 3;
+/// The code of a slot without a node.
+const WITHOUT_NODE: i64 = -1;
+/// The class of a node is to be found.
+const UNKNOWN: i64 = -1;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -97,15 +103,20 @@ impl NodeClasses {
         // In parts that stay in the cache of the processor between the passes of the ledgers.
         for slots in scratch.noted().chunks(BLOCK) {
             let numbers = &mut numbers[..slots.len() * width];
-            let of_ledgers = &mut numbers[OF_LEDGERS..];
-            self.ledgers.write_classes(slots, of_ledgers, width);
-            for (slot, class) in slots.iter().zip(numbers.chunks_exact_mut(width)) {
-                let mut id = NO_CLASS;
-                if let Some(answer) = Self::answer(columns, *slot) {
-                    class[..OF_LEDGERS].copy_from_slice(&answer);
-                    id = self.all.add(class)?;
+            let (of_columns, of_ledgers) = numbers.split_at_mut(OF_LEDGERS * slots.len());
+            self.ledgers.write_classes(slots, of_ledgers);
+            for (at, slot) in slots.iter().enumerate() {
+                for (number, of) in Self::answer(columns, *slot).into_iter().enumerate() {
+                    of_columns[number * slots.len() + at] = of;
                 }
-                let before = std::mem::replace(&mut class_of[slot.index()], id);
+            }
+            let mut ids = [UNKNOWN; BLOCK];
+            in_vectors(
+                #[inline(always)]
+                || find_classes(&mut self.all, numbers, &mut ids[..slots.len()]),
+            )?;
+            for (slot, id) in slots.iter().zip(ids) {
+                let before = std::mem::replace(&mut class_of[slot.index()], id as ClassId);
                 if before != NO_CLASS {
                     self.all.remove(before);
                 }
@@ -124,31 +135,32 @@ impl NodeClasses {
         Ok(())
     }
 
-    /// The grades of a node and the code of its answer; `None` without a node.
+    /// The grades of a node and the code of its answer.
     #[inline]
-    fn answer(columns: &PodColumns<'_>, slot: Slot) -> Option<[i64; OF_LEDGERS]> {
-        let first = columns.node.cells()[slot.index()];
+    fn answer(columns: &PodColumns<'_>, slot: Slot) -> [i64; OF_LEDGERS] {
+        let first = columns.node.cells()[slot.index()].answer();
         let second = if columns.pods.is_by_row {
-            Cell::without_score(FEASIBLE)
+            FEASIBLE
         } else {
-            columns.pods.cells()[slot.index()]
+            columns.pods.cells()[slot.index()].answer()
         };
-        if (first.answer, second.answer) == (FEASIBLE, FEASIBLE) {
-            return Some([i64::from(first.grade), i64::from(second.grade), 0]);
+        if (first, second) == (FEASIBLE, FEASIBLE) {
+            let grades = columns.both().map(|column| column.grade_of(slot));
+            return [grades[0].into(), grades[1].into(), 0];
         }
-        if first.answer == NO_NODE || second.answer == NO_NODE {
-            return None;
+        if first == NO_NODE || second == NO_NODE {
+            return [0, 0, WITHOUT_NODE];
         }
-        let of_node = columns.node.rejection(first.answer);
-        let of_pods = columns.pods.rejection(second.answer);
+        let of_node = columns.node.rejection(first);
+        let of_pods = columns.pods.rejection(second);
         // The first filter that rejects the node decides.
         let code = match (of_node, of_pods) {
             (Some(of_node), of_pods) if of_pods.is_none_or(|of| of_node.filter < of.filter) => {
-                Self::code(0, first.answer.into())
+                Self::code(0, first.into())
             }
-            _ => Self::code(1, second.answer.into()),
+            _ => Self::code(1, second.into()),
         };
-        Some([0, 0, code])
+        [0, 0, code]
     }
 
     /// The number that stands for an answer in a class: where it is known, and its place there, counted from one. Zero means
@@ -176,8 +188,9 @@ impl NodeClasses {
         let width = OF_LEDGERS + ledgers.class_len();
         let mut class = vec![0; width];
         class[ANSWER] = Self::code(2, place + 1);
-        ledgers.write_classes(&[slot], &mut class[OF_LEDGERS..], width);
-        let id = self.all.add(&class)?;
+        ledgers.write_classes(&[slot], &mut class[OF_LEDGERS..]);
+        let id = self.all.id(&class)?;
+        self.all.add(id, 1);
         let class_of = Arc::make_mut(&mut self.class_of);
         let before = std::mem::replace(&mut class_of[slot.index()], id);
         if before != NO_CLASS {
@@ -238,15 +251,47 @@ impl NodeClasses {
     }
 }
 
+/// Finds the classes of nodes, and adds the nodes to them. Number `k` of the node at place `n` is at
+/// `numbers[k * ids.len() + n]`. The nodes of one class are found together, in one pass over each number.
+#[inline(always)]
+fn find_classes(all: &mut Classes, numbers: &[i64], ids: &mut [i64]) -> Result<(), Unkeepable> {
+    let mut class = Class::new();
+    for first in 0..ids.len() {
+        if ids[first] != UNKNOWN {
+            continue;
+        }
+        class.clear();
+        let mut differences = [0; BLOCK];
+        for numbers in numbers.chunks_exact(ids.len()) {
+            class.push(numbers[first]);
+            for (differences, number) in differences.iter_mut().zip(numbers) {
+                *differences |= number ^ numbers[first];
+            }
+        }
+        let is_node = class[ANSWER] != WITHOUT_NODE;
+        let id = if is_node { all.id(&class)? } else { NO_CLASS };
+        let mut nodes = 0;
+        for (of, differences) in ids.iter_mut().zip(differences) {
+            let is_equal = differences == 0;
+            *of = if is_equal { i64::from(id) } else { *of };
+            nodes += usize::from(is_equal);
+        }
+        if is_node {
+            all.add(id, nodes);
+        }
+    }
+    Ok(())
+}
+
 fn is_uniform(class_of: &[ClassId], columns: &PodColumns<'_>, block: usize) -> bool {
     let start = block * BLOCK;
     let end = (start + BLOCK).min(class_of.len());
     let (of_class, of_node) = (&class_of[start..end], &columns.node.cells()[start..end]);
-    let (class, sum) = (of_class[0], of_node[0].sum);
+    let (class, sum) = (of_class[0], of_node[0].sum());
     let mut others = 0;
     // Without a way out, so that it is vectorised.
     for (of_class, of_node) in of_class.iter().zip(of_node) {
-        others |= i32::from(of_class ^ class) | (of_node.sum ^ sum);
+        others |= i32::from(of_class ^ class) | (of_node.sum() ^ sum);
     }
     others == 0 && class != NO_CLASS
 }

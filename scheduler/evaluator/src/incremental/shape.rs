@@ -16,6 +16,7 @@ use super::scratch::Scratch;
 use super::store::Keepable;
 use crate::{Evaluator, Memos};
 use berth_framework::Slot;
+use berth_framework::vectors::in_vectors;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -48,14 +49,14 @@ impl PodColumns<'_> {
 
     /// The sum of the scores of a feasible node that are not normalised, weights included.
     pub(super) fn sum(&self, slot: Slot) -> i32 {
-        self.node.cells()[slot.index()].sum + self.pods_cell(slot).sum
+        self.node.cells()[slot.index()].sum() + self.pods_cell(slot).sum()
     }
 
     /// What a column by row answers about a node; the answers of columns by slot are in the classes.
     #[inline]
     pub(super) fn answer_by_row(&self, slot: Slot) -> Answer {
         if self.pods.is_by_row {
-            self.pods_cell(slot).answer
+            self.pods_cell(slot).answer()
         } else {
             FEASIBLE
         }
@@ -176,19 +177,26 @@ impl Shape {
 
     /// Reads the blocks again in which a node has changed.
     fn read_blocks(&mut self, columns: &PodColumns<'_>, classes: &NodeClasses) {
+        let mut parts = Parts::default();
         for (word, (stale, group)) in self.stale.iter_mut().zip(&mut self.groups).enumerate() {
             let mut stale = std::mem::take(stale);
             if stale == 0 {
                 continue;
             }
-            while stale != 0 {
-                let block = word * BLOCK + stale.trailing_zeros() as usize;
-                stale &= stale - 1;
-                let best = &mut self.blocks[block];
-                self.on_heap -= on_heap(best);
-                read_block(columns, classes, block, best);
-                self.on_heap += on_heap(best);
-            }
+            let (blocks, heap) = (&mut self.blocks, &mut self.on_heap);
+            in_vectors(
+                #[inline(always)]
+                || {
+                    while stale != 0 {
+                        let block = word * BLOCK + stale.trailing_zeros() as usize;
+                        stale &= stale - 1;
+                        let best = &mut blocks[block];
+                        *heap -= on_heap(best);
+                        read_block(columns, classes, block, &mut parts, best);
+                        *heap += on_heap(best);
+                    }
+                },
+            );
             let end = (word * BLOCK + BLOCK).min(self.blocks.len());
             merge(group, &self.blocks[word * BLOCK..end]);
         }
@@ -302,63 +310,127 @@ pub(super) fn slots_of(block: usize) -> impl Iterator<Item = Slot> {
     (start..start + BLOCK as u32).map(Slot::from_index)
 }
 
+/// The nodes of a block, or its rows: what their entry is for, their sums, and how many nodes they are.
+struct Parts {
+    keys: [u32; BLOCK],
+    sums: [i32; BLOCK],
+    nodes: [u32; BLOCK],
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            keys: [NO_KEY; BLOCK],
+            sums: [0; BLOCK],
+            nodes: [0; BLOCK],
+        }
+    }
+}
+
+/// The key of a slot without a node.
+const NO_KEY: u32 = u32::MAX;
+
+/// The class and the answer that an entry is for, as one number.
+#[inline(always)]
+fn key_of(class: ClassId, answer: Answer) -> u32 {
+    if class == NO_CLASS {
+        NO_KEY
+    } else {
+        u32::from(answer) << ClassId::BITS | u32::from(class)
+    }
+}
+
 /// Finds the greatest sum of each class in a block.
-fn read_block(columns: &PodColumns<'_>, classes: &NodeClasses, block: usize, best: &mut Entries) {
-    best.clear();
+#[inline(always)]
+fn read_block(
+    columns: &PodColumns<'_>,
+    classes: &NodeClasses,
+    block: usize,
+    parts: &mut Parts,
+    best: &mut Entries,
+) {
+    let Parts { keys, sums, nodes } = parts;
     let start = block * BLOCK;
     let end = (start + BLOCK).min(classes.class_of.len());
-    let (of_class, of_node) = (
-        &classes.class_of[start..end],
-        &columns.node.cells()[start..end],
-    );
-    if !columns.pods.is_by_row {
-        let of_pods = &columns.pods.cells()[start..end];
-        for (class, (node, pods)) in of_class.iter().zip(of_node.iter().zip(of_pods)) {
-            if *class != NO_CLASS {
-                add(best, (*class, FEASIBLE), node.sum + pods.sum, 1);
-            }
-        }
-        return;
-    }
+    let of_class = &classes.class_of[start..end];
+    let of_node = &columns.node.cells()[start..end];
     let cells = columns.pods.cells();
-    // The nodes differ in their rows alone: one entry serves all of a row.
-    if classes.is_uniform(block) {
-        let (first, sum) = (of_class[0], of_node[0].sum);
-        let mut feasible = BlockBest::none(first, FEASIBLE);
-        for (row, nodes) in columns.rows.of_block(block) {
+    let mut len = end - start;
+    if columns.pods.is_by_row && classes.is_uniform(block) {
+        // The nodes differ in their rows alone.
+        let of_rows = columns.rows.of_block(block);
+        len = of_rows.len();
+        let sum = of_node[0].sum();
+        for (at, (row, of_row)) in of_rows.iter().enumerate().take(BLOCK) {
             let cell = cells[*row as usize];
-            if cell.answer == FEASIBLE {
-                feasible.add(cell.sum, *nodes, *nodes);
-            } else {
-                add(best, (first, cell.answer), 0, *nodes);
+            keys[at] = key_of(of_class[0], cell.answer());
+            sums[at] = sum + cell.sum();
+            nodes[at] = u32::from(*of_row);
+        }
+    } else {
+        let by_row = columns.pods.is_by_row.then(|| columns.rows.by_slot());
+        // The cells of slots are next to each other, the cells of rows are not.
+        let mut of_rows = [Cell::NO_NODE; BLOCK];
+        let of_pods = match by_row {
+            Some(rows) => {
+                for (of_row, row) in of_rows.iter_mut().zip(&rows[start..end]) {
+                    *of_row = cells.get(*row as usize).copied().unwrap_or(*of_row);
+                }
+                &of_rows[..len]
             }
+            None => &cells[start..end],
+        };
+        let of_nodes = of_class.iter().zip(of_node.iter().zip(of_pods));
+        for ((key, sum), (class, (of_node, of_pods))) in
+            keys.iter_mut().zip(&mut *sums).zip(of_nodes)
+        {
+            // Without a column by row, the answer is in the class.
+            let answer = by_row.map_or(FEASIBLE, |_| of_pods.answer());
+            *key = key_of(*class, answer);
+            *sum = of_node.sum() + of_pods.sum();
         }
-        if feasible.all > 0 {
-            feasible.sum += sum;
-            best.push(feasible);
-        }
-        return;
+        nodes[..len].fill(1);
     }
-    let rows = &columns.rows.by_slot()[start..end];
-    for (row, (class, node)) in rows.iter().zip(of_class.iter().zip(of_node)) {
-        if *class != NO_CLASS {
-            let cell = cells.get(*row as usize).copied().unwrap_or(Cell::NO_NODE);
-            add(best, (*class, cell.answer), node.sum + cell.sum, 1);
+    best.clear();
+    add_entries(&mut keys[..len], &sums[..len], &nodes[..len], best);
+}
+
+/// Adds an entry for each key. The parts of one key are found together, in two passes over all.
+#[inline(always)]
+fn add_entries(keys: &mut [u32], sums: &[i32], nodes: &[u32], entries: &mut Entries) {
+    let mut left: u32 = nodes.iter().sum();
+    for first in 0..keys.len() {
+        let key = keys[first];
+        if key == NO_KEY {
+            continue;
+        }
+        let mut greatest = i32::MIN;
+        for (of, sum) in keys.iter().zip(sums) {
+            greatest = greatest.max(if *of == key { *sum } else { i32::MIN });
+        }
+        let (mut with_greatest, mut all) = (0, 0);
+        for (of, (sum, nodes)) in keys.iter_mut().zip(sums.iter().zip(nodes)) {
+            let nodes = if *of == key { *nodes } else { 0 };
+            all += nodes;
+            with_greatest += if *sum == greatest { nodes } else { 0 };
+            *of = if *of == key { NO_KEY } else { *of };
+        }
+        entries.push(BlockBest {
+            class: key as ClassId,
+            answer: (key >> ClassId::BITS) as Answer,
+            sum: greatest,
+            // At most the nodes of a block.
+            nodes: with_greatest as u16,
+            all: all as u16,
+        });
+        left -= all;
+        if left == 0 {
+            return;
         }
     }
 }
 
 impl BlockBest {
-    const fn none(class: ClassId, answer: Answer) -> Self {
-        Self {
-            class,
-            answer,
-            sum: i32::MIN,
-            nodes: 0,
-            all: 0,
-        }
-    }
-
     /// Adds nodes, and how many of them have the greatest sum.
     #[inline(always)]
     fn add(&mut self, sum: i32, nodes: u16, all: u16) {
@@ -367,19 +439,5 @@ impl BlockBest {
         let kept = if sum > self.sum { 0 } else { self.nodes };
         self.nodes = kept + if sum < self.sum { 0 } else { nodes };
         self.sum = self.sum.max(sum);
-    }
-}
-
-/// Adds nodes with a sum to a block.
-#[inline(always)]
-fn add(block: &mut Entries, (class, answer): (ClassId, Answer), sum: i32, nodes: u16) {
-    let mut known = block.iter_mut();
-    match known.find(|best| best.class == class && best.answer == answer) {
-        Some(best) => best.add(sum, nodes, nodes),
-        None => {
-            let mut best = BlockBest::none(class, answer);
-            best.add(sum, nodes, nodes);
-            block.push(best);
-        }
     }
 }

@@ -203,13 +203,28 @@ impl AffinityLedger {
         changed: &mut Vec<Slot>,
     ) {
         let (counts, total) = (&mut self.counts, &mut self.total);
-        self.incoming.effects(pod, |key, effect| {
+        let mut add = |key: &Str, amount: Sums| {
             let counts = counts_of(counts, key, &cx.cluster.nodes);
-            let amount = Sums::of(effect, sign);
             if counts.add_and_report(node, amount, changed) {
                 *total += amount;
             }
+        };
+        // Consecutive effects have often one key.
+        let mut last: Option<(Str, Sums)> = None;
+        self.incoming.effects(pod, |key, effect| {
+            let amount = Sums::of(effect, sign);
+            match &mut last {
+                Some((known, sums)) if known == key => *sums += amount,
+                _ => {
+                    if let Some((key, sums)) = last.replace((key.clone(), amount)) {
+                        add(&key, sums);
+                    }
+                }
+            }
         });
+        if let Some((key, sums)) = last {
+            add(&key, sums);
+        }
     }
 
     /// Counts all pods of a node again.
@@ -278,23 +293,27 @@ impl Ledger for AffinityLedger {
         COLUMNS + self.columns
     }
 
-    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
-        for class in classes.chunks_mut(stride) {
-            (class[MARKS], class[POINTS]) = (0, 0);
-            class[COLUMNS..self.class_len()].fill(NOWHERE);
-        }
+    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]) {
+        let (marks, rest) = classes.split_at_mut(nodes.len());
+        let (points, columns) = rest.split_at_mut(nodes.len());
+        marks.fill(0);
+        points.fill(0);
+        columns.fill(NOWHERE);
         for counts in self.counts.values() {
+            let mut column = counts
+                .column
+                .and_then(|column| columns.chunks_mut(nodes.len()).nth(column));
             // Most keys of hosts have no sums: the lookups for the single nodes are saved.
             let no_sums = counts.has_no_sums().then(Sums::default);
-            for (node, class) in nodes.iter().zip(classes.chunks_mut(stride)) {
+            for (at, node) in nodes.iter().enumerate() {
                 let Some(domain) = counts.topology.domain(*node) else {
                     if counts.is_wanted_near {
-                        class[MARKS] |= MISSING_KEY;
+                        marks[at] |= MISSING_KEY;
                     }
                     continue;
                 };
-                if let Some(column) = counts.column {
-                    class[COLUMNS + column] = i64::from(domain);
+                if let Some(column) = &mut column {
+                    column[at] = i64::from(domain);
                     continue;
                 }
                 let sums = no_sums.unwrap_or_else(|| counts.sums(domain));
@@ -304,20 +323,22 @@ impl Ledger for AffinityLedger {
                     (sums.existing_anti_affinity > 0, EXISTING_ANTI_AFFINITY),
                 ] {
                     if is_so {
-                        class[MARKS] |= mark;
+                        marks[at] |= mark;
                     }
                 }
-                class[POINTS] = class[POINTS].saturating_add(sums.points);
+                points[at] = points[at].saturating_add(sums.points);
             }
         }
         // Nodes that are rejected in any case are not distinguished further.
-        for class in classes.chunks_mut(stride) {
-            if class[MARKS] & MISSING_KEY != 0 {
-                class[MARKS] = MISSING_KEY;
-                class[COLUMNS..self.class_len()].fill(NOWHERE);
+        for (at, marks) in marks.iter_mut().enumerate() {
+            if *marks & MISSING_KEY != 0 {
+                *marks = MISSING_KEY;
+                for column in columns.chunks_mut(nodes.len()) {
+                    column[at] = NOWHERE;
+                }
             }
-            if class[MARKS] & (MISSING_KEY | ANTI_AFFINITY | EXISTING_ANTI_AFFINITY) != 0 {
-                class[POINTS] = 0;
+            if *marks & (MISSING_KEY | ANTI_AFFINITY | EXISTING_ANTI_AFFINITY) != 0 {
+                points[at] = 0;
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Two scored resources of many nodes at once, as floating-point numbers: the compiler turns the loops into
-//! [vector instructions](super::vectors), with which a score takes a tenth of the time.
+//! [vector instructions](berth_framework::vectors), with which a score takes a tenth of the time.
 
 use super::amounts::ScoredPair;
-use super::vectors::{RUN, in_vectors, run_of};
 use berth_framework::Slot;
+use berth_framework::vectors::{RUN, in_vectors, run_of};
 
 /// Up to these amounts, sums, and percentages that are rounded down, are exact: see `strategy`.
 const EXACT_MAX: u64 = 1 << 46;

@@ -1,9 +1,9 @@
 //! The nodes that have enough free resources for a pod, read from the columns of the table.
 
 use super::fit::FitRequests;
-use super::vectors::{RUN, in_vectors, run_of};
 use berth_framework::Slot;
 use berth_framework::table::{Columns, ResourceColumn, ResourceId};
+use berth_framework::vectors::{RUN, in_vectors, run_of};
 use smallvec::SmallVec;
 
 /// The sum and the difference of two amounts below this one are in range.

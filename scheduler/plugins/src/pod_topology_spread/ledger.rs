@@ -242,11 +242,11 @@ impl Ledger for SpreadLedger {
         self.counts.len()
     }
 
-    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64], stride: usize) {
-        for (at, counts) in self.counts.iter().enumerate() {
+    fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]) {
+        for (counts, classes) in self.counts.iter().zip(classes.chunks_mut(nodes.len())) {
             let tally = &self.tallies[counts.tally];
-            for (node, class) in nodes.iter().zip(classes.chunks_mut(stride)) {
-                class[at] = counts.class(*node, tally.count(*node));
+            for (node, class) in nodes.iter().zip(classes) {
+                *class = counts.class(*node, tally.count(*node));
             }
         }
     }

@@ -7,17 +7,17 @@
 use fearless_simd::{Level, Simd, dispatch};
 
 /// The number of slots that are read together: whole vectors of each width.
-pub(super) const RUN: usize = 64;
+pub const RUN: usize = 64;
 
 /// The amounts of one run of slots.
 #[inline(always)]
-pub(super) fn run_of(column: &[i64], run: usize) -> &[i64; RUN] {
+pub fn run_of(column: &[i64], run: usize) -> &[i64; RUN] {
     &column.as_chunks().0[run]
 }
 
 /// Calls `pass` in the version for the widest vector instructions of the processor. Its code and the functions that it
 /// calls must be marked as `#[inline(always)]`, otherwise they are compiled for 128 bits.
 #[inline(always)]
-pub(super) fn in_vectors<R>(pass: impl FnOnce() -> R) -> R {
+pub fn in_vectors<R>(pass: impl FnOnce() -> R) -> R {
     dispatch!(Level::new(), processor => processor.vectorize(pass))
 }
