@@ -192,7 +192,7 @@ fn all_runs(
             };
             done.push((
                 at,
-                one_run(args, input, (config, *seed), &options, registry, &bar),
+                one_run(args, input, config, *seed, &options, registry, &bar),
             ));
         }
     };
@@ -217,7 +217,8 @@ fn all_runs(
 fn one_run(
     args: &SimulateArgs,
     input: &Input,
-    (config, seed): (&Path, u64),
+    config: &Path,
+    seed: u64,
     options: &impl Fn(&Path) -> Result<SchedulerOptions, CommandFailure>,
     registry: &Registry,
     bar: &ProgressBar,

@@ -49,7 +49,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Comm
     if let Some(shape) = &args.add_nodes {
         question.add_nodes = Some(node_shape(shape, &cluster)?);
     }
-    let present = source.configuration(&args, (args.config.as_deref(), None), &registry)?;
+    let present = source.configuration(&args, args.config.as_deref(), None, &registry)?;
     let other = match &args.emulated_version {
         None => None,
         Some(version) => {
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: WhatIfArgs, registry: Registry) -> Result<(), Comm
         Some(other) => upgrade::refused(other, failure),
         None => failure,
     };
-    let after = source.configuration(&args, (file, other), &registry);
+    let after = source.configuration(&args, file, other, &registry);
     let after = after.map_err(refused)?;
     // The gates are checked first, because the release of the command line may not accept them.
     let (present_gates, _) = present.gates_for(&cluster).map_err(refusal)?;
@@ -107,7 +107,8 @@ impl ClusterSource {
     fn configuration(
         &self,
         args: &WhatIfArgs,
-        (file, other): (Option<&Path>, Option<Release>),
+        file: Option<&Path>,
+        other: Option<Release>,
         registry: &Registry,
     ) -> Result<Configuration, CommandFailure> {
         let configuration = Configuration::with_plugins(registry.clone()).seed(args.seed);

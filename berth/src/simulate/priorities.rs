@@ -43,8 +43,8 @@ pub(super) fn resolve(trace: &mut Trace, classes: &PriorityClasses) -> Result<()
         }
         group.priority = match &group.priority_class {
             Some(class) => {
-                let object = ("podgroups", &group.namespace, &group.name);
-                let found = class_of(object, class, classes)?;
+                let (namespace, name) = (&group.namespace, &group.name);
+                let found = class_of("podgroups", namespace, name, class, classes)?;
                 found.map(|(priority, _)| priority)
             }
             None => {
@@ -62,8 +62,8 @@ fn with_priority(
     pod: &Pod,
     classes: &PriorityClasses,
 ) -> Result<Option<Pod>, CommandFailure> {
-    let object = ("pods", pod.namespace(), name);
-    let Some((priority, policy)) = class_of(object, &pod.spec.priority_class_name, classes)? else {
+    let class = &pod.spec.priority_class_name;
+    let Some((priority, policy)) = class_of("pods", pod.namespace(), name, class, classes)? else {
         return Ok(None);
     };
     let mut pod = pod.clone();
@@ -74,10 +74,11 @@ fn with_priority(
     Ok(Some(pod))
 }
 
-/// The priority and the preemption policy of a class; `None` without a class. The object has a resource, a namespace and a
-/// name.
+/// The priority and the preemption policy of the class that an object names; `None` without a class.
 fn class_of(
-    (resource, namespace, name): (&str, &Str, &Str),
+    resource: &str,
+    namespace: &Str,
+    name: &Str,
     class: &str,
     classes: &PriorityClasses,
 ) -> Result<Option<(i32, Option<Str>)>, CommandFailure> {

@@ -35,6 +35,21 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use webhooks::Webhooks;
 
+/// The objects of a request.
+#[derive(Debug, Clone, Copy)]
+struct RequestObjects<'a> {
+    /// The object as it is to be stored; `None` for a deletion.
+    new: Option<&'a Value>,
+    /// The stored object; `None` for a create.
+    old: Option<&'a Value>,
+}
+
+impl<'a> RequestObjects<'a> {
+    fn new(new: Option<&'a Value>, old: Option<&'a Value>) -> Self {
+        Self { new, old }
+    }
+}
+
 /// The tolerated time on a node that is not ready or unreachable.
 const TOLERATION_SECONDS: i64 = 300;
 /// The field of an object whose deletion was requested.
@@ -151,7 +166,7 @@ impl AdmissionPlugins for Plugins {
         // Webhooks receive the object with all defaults, before quotas are charged: a rejected write costs no quota.
         self.check_write(api, attributes, object, old)?;
         if rules.resource_quota && counted {
-            quota::charge(api, resource, namespace, (object, old), !charges)?;
+            quota::charge(api, resource, namespace, object, old, !charges)?;
         }
         Ok(())
     }
@@ -167,7 +182,7 @@ impl AdmissionPlugins for Plugins {
         }
         let body = self.mutate(api, attributes, Some(body), None, |_| Ok(()))?;
         let body = body.unwrap_or_default();
-        self.check(api, attributes, (Some(&body), None))?;
+        self.check(api, attributes, RequestObjects::new(Some(&body), None))?;
         Ok(body)
     }
 
@@ -183,7 +198,7 @@ impl AdmissionPlugins for Plugins {
             return Ok(());
         }
         self.mutate(api, attributes, None, Some(object), |_| Ok(()))?;
-        self.check(api, attributes, (None, Some(object)))
+        self.check(api, attributes, RequestObjects::new(None, Some(object)))
     }
 
     fn labels_bound_pods(&self) -> bool {

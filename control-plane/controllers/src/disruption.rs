@@ -253,7 +253,7 @@ fn failed(budget: &Value, problem: &str, now: Timestamp) -> Value {
         status = json!({});
     }
     status["disruptionsAllowed"] = 0.into();
-    put_allowed(&mut status, ("False", "SyncFailed", problem), now);
+    put_allowed(&mut status, "False", "SyncFailed", problem, now);
     status
 }
 

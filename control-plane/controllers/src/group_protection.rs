@@ -29,7 +29,8 @@ fn parent(object: &Value) -> Option<ControllerKey> {
 /// Removes the finalizer of a group that is being deleted and not in use.
 fn release(
     cx: &mut ControllerContext<ControllerKey>,
-    (kind, finalizer): (ControllerKind, &str),
+    kind: ControllerKind,
+    finalizer: &str,
     key: &ControllerKey,
     is_in_use: impl Fn(&ControllerContext<ControllerKey>) -> bool,
 ) -> Result<(), AccessError> {
@@ -47,7 +48,8 @@ fn release(
 /// Returns whether an object of a kind that is not ignored belongs to a group.
 fn has_member(
     cx: &ControllerContext<ControllerKey>,
-    (kind, index): (ControllerKind, Index),
+    kind: ControllerKind,
+    index: Index,
     key: &ControllerKey,
     counts: impl Fn(&Value) -> bool,
 ) -> bool {
@@ -93,10 +95,8 @@ impl Controller for GroupProtection {
         cx: &mut ControllerContext<ControllerKey>,
         key: &ControllerKey,
     ) -> Result<(), AccessError> {
-        release(cx, (POD_GROUP, GROUP_PROTECTION), key, |cx| {
-            has_member(cx, (POD, Index::PodGroup), key, |pod| {
-                !pod::is_terminal(pod)
-            })
+        release(cx, POD_GROUP, GROUP_PROTECTION, key, |cx| {
+            has_member(cx, POD, Index::PodGroup, key, |pod| !pod::is_terminal(pod))
         })
     }
 }
@@ -130,10 +130,10 @@ impl Controller for CompositeProtection {
         cx: &mut ControllerContext<ControllerKey>,
         key: &ControllerKey,
     ) -> Result<(), AccessError> {
-        release(cx, (COMPOSITE_POD_GROUP, COMPOSITE_PROTECTION), key, |cx| {
+        release(cx, COMPOSITE_POD_GROUP, COMPOSITE_PROTECTION, key, |cx| {
             [COMPOSITE_POD_GROUP, POD_GROUP]
                 .into_iter()
-                .any(|kind| has_member(cx, (kind, Index::ParentGroup), key, |_| true))
+                .any(|kind| has_member(cx, kind, Index::ParentGroup, key, |_| true))
         })
     }
 }

@@ -439,7 +439,8 @@ fn track(
 /// See [`ApplyError`].
 pub fn apply(
     typed: Typed<'_>,
-    (live, blank): (&Value, &Value),
+    live: &Value,
+    blank: &Value,
     config: &Value,
     author: &Author<'_>,
     force: bool,

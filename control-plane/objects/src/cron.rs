@@ -272,13 +272,13 @@ impl CronField {
             any: false,
         };
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            field.add(part, (min, max), names)?;
+            field.add(part, min, max, names)?;
         }
         Ok(field)
     }
 
     /// Adds the values of one entry.
-    fn add(&mut self, part: &str, (min, max): (u64, u64), names: &[&str]) -> Result<(), String> {
+    fn add(&mut self, part: &str, min: u64, max: u64, names: &[&str]) -> Result<(), String> {
         let range_and_step: Vec<&str> = part.split('/').collect();
         let low_and_high: Vec<&str> = range_and_step.first().unwrap_or(&"").split('-').collect();
         let named = |text| match names.iter().position(|n| n.eq_ignore_ascii_case(text)) {

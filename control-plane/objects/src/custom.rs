@@ -90,7 +90,7 @@ impl CustomType {
         let found = self
             .compiled
             .rules
-            .validate(&self.compiled.schema, (object, None), &faults);
+            .validate(&self.compiled.schema, object, None, &faults);
         faults.extend(found.errors);
         faults
     }
@@ -130,11 +130,8 @@ impl CustomType {
         if !new.is_empty() && repeated(old).is_empty() {
             faults.extend(new);
         }
-        let object = (object, Some(old));
-        let mut checked = self
-            .compiled
-            .rules
-            .validate(&self.compiled.schema, object, &faults);
+        let CompiledSchema { schema, rules, .. } = &*self.compiled;
+        let mut checked = rules.validate(schema, object, Some(old), &faults);
         faults.append(&mut checked.errors);
         checked.errors = faults;
         checked

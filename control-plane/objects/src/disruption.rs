@@ -10,15 +10,11 @@ pub fn set_allowed(status: &mut Value, now: Timestamp) {
         ..=0 => ("False", "InsufficientPods"),
         _ => ("True", "SufficientPods"),
     };
-    put_allowed(status, (state, reason, ""), now);
+    put_allowed(status, state, reason, "", now);
 }
 
 /// Sets the condition to this state, reason and message.
-pub fn put_allowed(
-    status: &mut Value,
-    (state, reason, message): (&str, &str, &str),
-    now: Timestamp,
-) {
+pub fn put_allowed(status: &mut Value, state: &str, reason: &str, message: &str, now: Timestamp) {
     let mut condition = new_condition("DisruptionAllowed", state, reason, message, now);
     condition["observedGeneration"] = status["observedGeneration"].clone();
     update_condition(status, condition);

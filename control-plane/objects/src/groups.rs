@@ -206,7 +206,7 @@ pub fn drop_disabled(
         resource.version,
         kind,
     )) {
-        drop_fields(schemas.model(), gates, id, (object, old));
+        drop_fields(schemas.model(), gates, id, object, old);
     }
 }
 
@@ -214,7 +214,8 @@ fn drop_fields(
     model: &Model,
     gates: GroupGates,
     id: TypeId,
-    (object, old): (&mut Value, Option<&Value>),
+    object: &mut Value,
+    old: Option<&Value>,
 ) {
     let object_type = model.object_type(id);
     // Other types have no gates here.
@@ -233,7 +234,7 @@ fn drop_fields(
         match &field.shape {
             ValueShape::Object(id) => {
                 if let Some(value) = existing(object, &field.name) {
-                    drop_fields(model, gates, *id, (value, before));
+                    drop_fields(model, gates, *id, value, before);
                 }
             }
             ValueShape::List(entries) => {
@@ -256,7 +257,7 @@ fn drop_fields(
                     let keys: Vec<Option<&Value>> =
                         keys.iter().map(|key| entry.get(&**key)).collect();
                     let before = known.get(&keys).copied();
-                    drop_fields(model, gates, *id, (entry, before));
+                    drop_fields(model, gates, *id, entry, before);
                 }
             }
             _ => {}

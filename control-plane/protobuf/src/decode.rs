@@ -173,7 +173,7 @@ impl<'e, 'a, 'de> Value<'e, 'a, 'de> {
     /// The value itself, if it is neither.
     fn entries(self, each: &'static ValueShape) -> Result<Entries<'e, 'a, 'de>, Self> {
         match self.rest {
-            Some((run, number)) => Ok(Entries::new(self.place, (run, number), each, self.wire)),
+            Some((run, number)) => Ok(Entries::new(self.place, run, number, each, self.wire)),
             None => Err(self),
         }
     }

@@ -13,7 +13,7 @@ impl Object<'_> {
     /// The JSON of the readable parts, and the unreadable fields.
     pub fn readable(self) -> (Value, Vec<UnreadField>) {
         let mut unread = Vec::new();
-        let object = readable(self.message(), self.bytes(), ("", 0), &mut unread);
+        let object = readable(self.message(), self.bytes(), "", 0, &mut unread);
         (Value::Object(object), unread)
     }
 }
@@ -22,7 +22,8 @@ impl Object<'_> {
 fn readable(
     message: &'static MessageType,
     bytes: &[u8],
-    (path, depth): (&str, u8),
+    path: &str,
+    depth: u8,
     unread: &mut Vec<UnreadField>,
 ) -> Map<String, Value> {
     // The values of a repeated field are read together.
@@ -69,7 +70,7 @@ fn readable(
         };
         match (target.shape, Reader::new(&field).next_field()) {
             (ValueShape::Object(at), Ok(Some((_, Wire::Bytes(inner))))) if depth < DEPTH_MAX => {
-                let inner = readable(Types::get().at(*at), inner, (&path, depth + 1), unread);
+                let inner = readable(Types::get().at(*at), inner, &path, depth + 1, unread);
                 object.insert(target.name.to_owned(), Value::Object(inner));
             }
             _ => {

@@ -132,8 +132,8 @@ pub(crate) fn write(line: LogLine) {
     if severity == tracing::Level::INFO && logger.is_quiet {
         return;
     }
-    let place = (line.location.file(), line.location.line());
-    logger.write(severity, Level(v), place, &EventFields::of(line));
+    let (file, number) = (line.location.file(), line.location.line());
+    logger.write(severity, Level(v), file, number, &EventFields::of(line));
 }
 
 /// The highest level that is logged of any source file.
@@ -212,7 +212,8 @@ impl Logger {
         &self,
         severity: tracing::Level,
         v: Level,
-        (file, line): (&str, u32),
+        file: &str,
+        line: u32,
         fields: &EventFields,
     ) {
         if v > Level(0) && v > self.level_of(file) {
@@ -285,11 +286,9 @@ impl<S: Subscriber> Layer<S> for Layered {
             _ => Level(0),
         };
         let v = fields.verbosity().unwrap_or(default);
-        let place = (
-            metadata.file().unwrap_or_default(),
-            metadata.line().unwrap_or_default(),
-        );
-        logger.write(*metadata.level(), v, place, &fields);
+        let file = metadata.file().unwrap_or_default();
+        let line = metadata.line().unwrap_or_default();
+        logger.write(*metadata.level(), v, file, line, &fields);
     }
 }
 

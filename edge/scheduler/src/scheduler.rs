@@ -136,8 +136,7 @@ async fn scheduled(flags: Flags, registry: Registry) -> Result<(), CommandFailur
                 Arc::clone(&is_stopping),
                 explainer.probe().ready(),
             );
-            let started = (version, started);
-            let mut shown = shown(&flags, &options.config, config, started, election);
+            let mut shown = shown(&flags, &options.config, config, version, started, election);
             shown.shadow = options.shadow.as_ref().map(|shadow| shadow.shared.clone());
             Some(port.serve(health, shown, explainer, metrics, filter))
         }
@@ -173,7 +172,8 @@ fn shown(
     flags: &Flags,
     config: &Config,
     status: Arc<ConfigStatus>,
-    (version, started): (String, SystemTime),
+    version: String,
+    started: SystemTime,
     election: Option<watch::Receiver<election::ElectionStatus>>,
 ) -> Shown {
     let lease = &config.leader_election;
@@ -206,7 +206,7 @@ fn config_file(flags: &Flags, settings: &Settings, registry: &Registry) -> Optio
     let (flags, registry) = (flags.clone(), registry.clone());
     let (features, named) = (settings.config.features(), path.clone());
     let load =
-        move |text: &str| settings::config_of_file(&flags, (&named, text), features, &registry);
+        move |text: &str| settings::config_of_file(&flags, &named, text, features, &registry);
     Some(ConfigFile {
         path,
         text,
@@ -324,7 +324,7 @@ pub async fn options_of_up(
         Some(path) => {
             let text = settings::read_text(path)?;
             let (config, more) =
-                settings::config_of_text((path, &text), features, &registry, |_| {})?;
+                settings::config_of_text(path, &text, features, &registry, |_| {})?;
             warnings.extend(more);
             file = Some((path.clone(), text));
             config

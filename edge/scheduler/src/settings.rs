@@ -50,7 +50,7 @@ impl Settings {
         // With a file, its fields count; only some flags still apply, as in kube-scheduler.
         if let Some(path) = &flags.misc.config.value {
             let text = read_text(path)?;
-            let (config, more) = config_of_file(flags, (path, &text), features, registry)?;
+            let (config, more) = config_of_file(flags, path, &text, features, registry)?;
             warnings.extend(more);
             let settings = Self::new(config, flags, warnings);
             let file = Some(text);
@@ -134,12 +134,13 @@ pub(crate) fn kubeconfig(flags: &Flags) -> Option<String> {
 /// Lists all faults, each with its path.
 pub(crate) fn config_of_file(
     flags: &Flags,
-    (path, text): (&Path, &str),
+    path: &Path,
+    text: &str,
     features: FeatureGates,
     registry: &Registry,
 ) -> Result<(Config, Vec<String>), CommandFailure> {
     let mut uses_flag = false;
-    let (config, more) = config_of_text((path, text), features, registry, |config| {
+    let (config, more) = config_of_text(path, text, features, registry, |config| {
         override_election(&flags.leader_election, config);
         uses_flag = use_kubeconfig_flag(&flags.deprecated, config);
     })?;
@@ -172,7 +173,7 @@ pub fn read_config(
     adjust: impl FnOnce(&mut Config),
 ) -> Result<(Config, Vec<String>), CommandFailure> {
     let text = read_text(path)?;
-    config_of_text((path, &text), features, registry, adjust)
+    config_of_text(path, &text, features, registry, adjust)
 }
 
 /// Checks the text of a configuration file, the plugins' arguments too. Returns the warnings about it.
@@ -180,7 +181,8 @@ pub fn read_config(
 /// # Errors
 /// Lists all its faults.
 pub(crate) fn config_of_text(
-    (path, text): (&Path, &str),
+    path: &Path,
+    text: &str,
     features: FeatureGates,
     registry: &Registry,
     adjust: impl FnOnce(&mut Config),

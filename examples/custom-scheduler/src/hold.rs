@@ -253,8 +253,8 @@ mod tests {
             ),
         ] {
             let waiting = held("p").build();
-            let change = (Some(held("p").object()), Some(new));
-            let hint = world.hint(Hold::default(), event, &waiting, change);
+            let old = Some(held("p").object());
+            let hint = world.hint(Hold::default(), event, &waiting, old, Some(new));
             assert_eq!(hint, Ok(Some(expected)), "{case}");
         }
     }

@@ -221,7 +221,7 @@ mod tests {
         let added = ClusterEvent::new(EventResource::Node, ActionType::ADD);
         let relabelled = ClusterEvent::new(EventResource::Node, ActionType::UPDATE_NODE_LABEL);
         let tainted = ClusterEvent::new(EventResource::Node, ActionType::UPDATE_NODE_TAINT);
-        for (case, event, change, expected) in [
+        for (case, event, (old, new), expected) in [
             (
                 "a new node",
                 &added,
@@ -253,7 +253,7 @@ mod tests {
                 None,
             ),
         ] {
-            let hint = World::default().hint(plugin(), event, &pod("p").build(), change);
+            let hint = World::default().hint(plugin(), event, &pod("p").build(), old, new);
             assert_eq!(hint, Ok(expected), "{case}");
         }
     }

@@ -109,7 +109,7 @@ pub fn pod_requests(pod: &Pod, options: SumOptions) -> ResourceList {
         }
         if options.use_status {
             let only_named = !is_sum_of_pod;
-            replace_by_pod_status(pod, &mut total, (requests, only_named), infeasible);
+            replace_by_pod_status(pod, &mut total, requests, only_named, infeasible);
         }
     }
     total.add_all(&pod.spec.overhead);
@@ -268,7 +268,8 @@ fn is_pod_level_resource(name: &str) -> bool {
 fn replace_by_pod_status(
     pod: &Pod,
     total: &mut ResourceList,
-    (requests, only_named): (&ResourceList, bool),
+    requests: &ResourceList,
+    only_named: bool,
     infeasible: bool,
 ) {
     let Some(actuated) = &pod.status.resources else {

@@ -42,10 +42,10 @@ impl Datum {
         match text.parse::<jiff::Timestamp>() {
             Ok(time) => {
                 let nanoseconds = u32::try_from(time.subsec_nanosecond()).unwrap_or_default();
-                Self(CelValue::Timestamp(Time::of_instant((
+                Self(CelValue::Timestamp(Time::of_instant(
                     time.as_second(),
                     nanoseconds,
-                ))))
+                )))
             }
             Err(_) => Self(CelValue::text(text)),
         }

@@ -71,7 +71,7 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, (variables, ""), None, Output::Bool)
+        Self::compile(expression, variables, "", None, Output::Bool)
     }
 
     /// Compiles an expression whose value is a text.
@@ -82,7 +82,7 @@ impl Program {
         expression: &str,
         variables: &'static [&'static str],
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, (variables, ""), None, Output::Text)
+        Self::compile(expression, variables, "", None, Output::Text)
     }
 
     /// Compiles an expression over these variables and one variable with an optional value.
@@ -95,7 +95,7 @@ impl Program {
         optional: &'static str,
         output: Output,
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, (variables, optional), None, output)
+        Self::compile(expression, variables, optional, None, output)
     }
 
     /// Compiles an expression over these variables; the variable `variables` has these fields.
@@ -108,12 +108,13 @@ impl Program {
         fields: &[&str],
         output: Output,
     ) -> Result<Self, CompileError> {
-        Self::compile(expression, (variables, ""), Some(fields), output)
+        Self::compile(expression, variables, "", Some(fields), output)
     }
 
     fn compile(
         expression: &str,
-        (variables, optional): (&'static [&'static str], &'static str),
+        variables: &'static [&'static str],
+        optional: &'static str,
         fields: Option<&[&str]>,
         output: Output,
     ) -> Result<Self, CompileError> {

@@ -119,7 +119,9 @@ impl MapKey {
             Self::Double(bits) => CelValue::Double(f64::from_bits(*bits)),
             Self::String(value) => CelValue::String(value.clone()),
             Self::Duration(value) => CelValue::Duration(*value),
-            Self::Timestamp(instant) => CelValue::Timestamp(Time::of_instant(*instant)),
+            Self::Timestamp((seconds, nanos)) => {
+                CelValue::Timestamp(Time::of_instant(*seconds, *nanos))
+            }
             Self::Type(value) => CelValue::Type(value),
         }
     }

@@ -151,9 +151,9 @@ impl Bindings {
         self.of_pod.insert(uid, id);
         let is_held = !holds.is_empty();
         if is_held {
-            let of_core = (&mut core.waits, &mut framework.unbound);
             let now = framework.clock.now();
-            binding.stage = permit::hold(of_core, id, &binding.placed, (holds, waits), now);
+            let (timers, unbound) = (&mut core.waits, &mut framework.unbound);
+            binding.stage = permit::hold(timers, unbound, id, &binding.placed, holds, waits, now);
         }
         let has_work = pre_bind::run_pre_flight(framework, &mut binding);
         core.make_requested_calls();

@@ -275,8 +275,8 @@ impl Cycle {
         match kind {
             EvaluatorKind::Plain => evaluator.find_plainly(scope, percentage, start, rng),
             EvaluatorKind::Incremental | EvaluatorKind::Compared => {
-                let with = (&mut self.answer_cache, kind == EvaluatorKind::Compared);
-                evaluator.find_with(with, scope, percentage, start, rng)
+                let (cache, compare) = (&mut self.answer_cache, kind == EvaluatorKind::Compared);
+                evaluator.find_with(cache, compare, scope, percentage, start, rng)
             }
         }
     }
@@ -383,10 +383,9 @@ impl Cycle {
                 run,
                 placed,
                 generation,
-            } => {
-                let parked = (run, generation);
-                resume_reserve(framework, nominator, attempting, placed, parked, reason)
-            }
+            } => resume_reserve(
+                framework, nominator, attempting, placed, run, generation, reason,
+            ),
         };
         Some(self.apply(core, attempt, end))
     }

@@ -55,7 +55,7 @@ pub(crate) fn start(core: &mut Core, preemption: Preemption, reporter: Str) {
             preemptions,
             ..
         } = &mut *core;
-        evict(framework, calls, preemptions, (id, &mut running), victim);
+        evict(framework, calls, preemptions, id, &mut running, victim);
     }
     go_on(core, id, running, None);
 }
@@ -65,7 +65,8 @@ fn evict(
     framework: &mut Framework,
     calls: &mut Calls,
     preemptions: &mut OpenPreemptions,
-    (id, running): (u64, &mut OpenPreemption),
+    id: u64,
+    running: &mut OpenPreemption,
     victim: Eviction,
 ) -> bool {
     let uid = &victim.event.regarding.uid;
@@ -116,7 +117,7 @@ fn go_on(core: &mut Core, id: u64, mut running: OpenPreemption, evicted: Option<
         && let Some(last) = running.last.take()
     {
         let uid = last.event.regarding.uid.clone();
-        if evict(framework, calls, preemptions, (id, &mut running), last) {
+        if evict(framework, calls, preemptions, id, &mut running, last) {
             preemptions.note_last(uid, id);
         }
     }

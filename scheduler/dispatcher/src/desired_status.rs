@@ -54,7 +54,8 @@ impl DesiredStatus {
         &mut self,
         answer: ConditionChange,
         due: Time,
-        (sent, was_left): (Option<&ConditionChange>, bool),
+        sent: Option<&ConditionChange>,
+        was_left: bool,
         is_unclear: bool,
     ) -> Option<Report> {
         // A pod that had passed and is rejected again has its own time.

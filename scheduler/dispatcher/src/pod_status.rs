@@ -104,7 +104,7 @@ impl Dispatcher {
         let sent = object.in_flight.as_deref();
         let sent = sent.and_then(|entry| StatusChange::of(&entry.call)?.condition);
         let row = object.row(pod);
-        let report = row.answered(answer, due, (sent.as_ref(), was_left), is_unclear);
+        let report = row.answered(answer, due, sent.as_ref(), was_left, is_unclear);
         if row.now.is_empty()
             && let Some(entry) = self.backlog.take_first(at)
         {

@@ -49,8 +49,8 @@ impl Evaluator<'_> {
                 let status = plugin.remove_pod(&cx, state, this, other, view);
                 (status, "PreFilterExtensionRemovePod")
             };
-            let called = (member.name.as_str(), point);
-            tally.called(began, stopwatch, called, status.code());
+            let name = member.name.as_str();
+            tally.called(began, stopwatch, name, point, status.code());
             if !status.is_success() {
                 let point = point.trim_start_matches("PreFilterExtension");
                 let plugin = member.name.as_str();

@@ -277,7 +277,8 @@ impl AnswerCache {
         &mut self,
         evaluator: &mut Evaluator<'_>,
         scope: Option<&[Slot]>,
-        search: (Option<i32>, &mut usize),
+        percentage_of_nodes: Option<i32>,
+        start: &mut usize,
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
         let began = evaluator.stopwatch.last_nanos();
@@ -286,7 +287,7 @@ impl AnswerCache {
         };
         let found = self.with_shape(evaluator, plan, true, |evaluator, kept| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, kept, scope, search, rng);
+            let found = decide(evaluator, kept, scope, percentage_of_nodes, start, rng);
             let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
             if let Ok(Found::Placed(placement)) = &found
                 && placement.feasible > 1
@@ -350,8 +351,9 @@ impl AnswerCache {
         let version = plan.fragment_version(&cx);
         let is_known = match pod.template_key().zip(version) {
             Some((template, version)) => {
-                let key = (at, template, version);
-                self.remembered.find(key, pod, &mut self.fragments, write)
+                let fragments = &mut self.fragments;
+                self.remembered
+                    .find((at, template), version, pod, fragments, write)
             }
             None => write(&mut self.fragments),
         };
@@ -386,7 +388,7 @@ impl AnswerCache {
             }
         };
         let catch_up = |column: &mut Column, evaluator: &mut Evaluator<'_>, scratch: &mut _| {
-            column.catch_up(evaluator, plan, (rows, scratch))
+            column.catch_up(evaluator, plan, rows, scratch)
         };
         let (node, pods) = (new(Group::Node), new(Group::Pods));
         keeper.with(
@@ -402,7 +404,7 @@ impl AnswerCache {
                     catch_up,
                     |keeper, evaluator, pods| {
                         if for_pod {
-                            answer_for_own_nomination(evaluator, (rows, &mut keeper.scratch), pods)
+                            answer_for_own_nomination(evaluator, rows, &mut keeper.scratch, pods)
                                 .ok()?;
                         }
                         if node.is_broken() || pods.is_broken() {
@@ -436,8 +438,14 @@ fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
         let Evaluation { state, tally, .. } = &mut *evaluation;
         let began = tally.begin(stopwatch);
         let result = member.plugin.pre_filter(&cx, state, pod);
-        let called = (member.name.as_str(), Point::PreFilter.as_str());
-        tally.called(began, stopwatch, called, code_of(&result));
+        let name = member.name.as_str();
+        tally.called(
+            began,
+            stopwatch,
+            name,
+            Point::PreFilter.as_str(),
+            code_of(&result),
+        );
         match result {
             PreFilterResult::AllNodes => Tally::count(&mut tally.pre_filter, *at),
             PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),
@@ -453,7 +461,8 @@ fn decide(
     evaluator: &mut Evaluator<'_>,
     kept: Kept<'_>,
     scope: Option<&[Slot]>,
-    (percentage_of_nodes, start): (Option<i32>, &mut usize),
+    percentage_of_nodes: Option<i32>,
+    start: &mut usize,
     rng: &mut fastrand::Rng,
 ) -> Result<Found, Unkeepable> {
     let (columns, classes) = (kept.columns, &mut *kept.classes);
@@ -528,13 +537,14 @@ fn placed(
 /// again. If the node that its status names is feasible, it is not looked further (C-16).
 fn answer_for_own_nomination(
     evaluator: &mut Evaluator<'_>,
-    room: (&Rows, &mut Scratch),
+    rows: &Rows,
+    scratch: &mut Scratch,
     pods: &mut Column,
 ) -> Result<(), Unkeepable> {
     let name = evaluator.nominated.node_of(evaluator.pod.pod.uid());
     let node = name.and_then(|name| evaluator.cluster.nodes.node(name));
     match node.map(|node| node.slot()) {
-        Some(slot) => pods.answer_for_now(evaluator, room, slot),
+        Some(slot) => pods.answer_for_now(evaluator, rows, scratch, slot),
         None => Ok(()),
     }
 }

@@ -99,8 +99,14 @@ impl Evaluator<'_> {
             let Evaluation { state, tally, .. } = &mut *evaluation;
             let began = tally.begin(stopwatch);
             let result = member.plugin.pre_filter(&cx, state, pod);
-            let called = (member.name.as_str(), Point::PreFilter.as_str());
-            tally.called(began, stopwatch, called, code_of(&result));
+            let name = member.name.as_str();
+            tally.called(
+                began,
+                stopwatch,
+                name,
+                Point::PreFilter.as_str(),
+                code_of(&result),
+            );
             if !matches!(result, PreFilterResult::Skip) {
                 Tally::count(&mut tally.pre_filter, at);
             }
@@ -157,10 +163,16 @@ impl Evaluator<'_> {
             Ok(possible) => possible,
             Err(found) => return found,
         };
-        let search = (percentage_of_nodes, !self.profile.score.is_empty());
+        let is_scored = !self.profile.score.is_empty();
         let found = match self.nominated_node(&mut diagnosis) {
             Some(node) => Ok((vec![node], 1, Vec::new())),
-            None => self.feasible(possible, search, start, &mut diagnosis),
+            None => self.feasible(
+                possible,
+                percentage_of_nodes,
+                is_scored,
+                start,
+                &mut diagnosis,
+            ),
         };
         self.choose_among(found, self.cluster.nodes.len(), diagnosis, rng)
     }
@@ -285,7 +297,8 @@ impl Evaluator<'_> {
     pub fn feasible(
         &mut self,
         possible: PreFiltered,
-        (percentage_of_nodes, is_scored): (Option<i32>, bool),
+        percentage_of_nodes: Option<i32>,
+        is_scored: bool,
         start: &mut usize,
         diagnosis: &mut Diagnosis,
     ) -> Result<Feasible, Status> {

@@ -72,8 +72,14 @@ impl Evaluator<'_> {
             let Evaluation { state, tally, .. } = &mut *evaluation;
             let began = tally.begin(stopwatch);
             let status = member.plugin.pre_score(&cx, state, pod, feasible);
-            let called = (member.name.as_str(), Point::PreScore.as_str());
-            tally.called(began, stopwatch, called, status.code());
+            let name = member.name.as_str();
+            tally.called(
+                began,
+                stopwatch,
+                name,
+                Point::PreScore.as_str(),
+                status.code(),
+            );
             if status.is_skip() {
                 evaluation.skip_score.insert(member.id);
                 skipped.push(member.name.clone());
@@ -116,8 +122,8 @@ impl Evaluator<'_> {
                 let began = tally.begin(stopwatch);
                 let score = member.plugin.score(&cx, state, pod, view);
                 let code = score.as_ref().err().map_or(Code::Success, Status::code);
-                let called = (member.name.as_str(), Point::Score.as_str());
-                tally.called(began, stopwatch, called, code);
+                let name = member.name.as_str();
+                tally.called(began, stopwatch, name, Point::Score.as_str(), code);
                 let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
@@ -125,8 +131,14 @@ impl Evaluator<'_> {
             let before = raw.iter().map(|(_, score)| *score).collect();
             let began = tally.begin(stopwatch);
             let status = member.plugin.normalize(&cx, state, pod, &mut raw);
-            let called = (member.name.as_str(), "ScoreExtensionNormalize");
-            tally.called(began, stopwatch, called, status.code());
+            let name = member.name.as_str();
+            tally.called(
+                began,
+                stopwatch,
+                name,
+                "ScoreExtensionNormalize",
+                status.code(),
+            );
             if !status.is_success() {
                 return Err(failed("running Normalize on Score plugins:", &status));
             }

@@ -157,8 +157,14 @@ impl Evaluator<'_> {
             Tally::count(&mut tally.filter, at);
             let began = tally.begin(stopwatch);
             let status = member.plugin.filter(&cx, state, pod, view);
-            let called = (member.name.as_str(), Point::Filter.as_str());
-            tally.called(began, stopwatch, called, status.code());
+            let name = member.name.as_str();
+            tally.called(
+                began,
+                stopwatch,
+                name,
+                Point::Filter.as_str(),
+                status.code(),
+            );
             if status.is_success() {
                 continue;
             }

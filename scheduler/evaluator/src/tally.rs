@@ -63,7 +63,8 @@ impl Tally {
         &mut self,
         began: Option<u64>,
         stopwatch: &dyn Stopwatch,
-        (plugin, point): (&str, &str),
+        plugin: &str,
+        point: &str,
         code: Code,
     ) {
         if let (Some(began), Some(sampled)) = (began, &mut self.sampled) {

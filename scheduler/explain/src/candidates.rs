@@ -39,7 +39,7 @@ pub(crate) fn candidates(
         cluster: &snapshot.cluster,
         pod,
         which,
-        found: of_claims(snapshot, pod, (examination, closest), which),
+        found: of_claims(snapshot, pod, examination, closest, which),
         of_pod: BTreeMap::new(),
         least: None,
     };
@@ -224,7 +224,8 @@ fn is_of_kubernetes(key: &str) -> bool {
 fn of_claims(
     snapshot: &Snapshot,
     pod: &PodInfo,
-    (examination, closest): (&Examination, &[Distance]),
+    examination: &Examination,
+    closest: &[Distance],
     which: Which,
 ) -> Vec<(TriedChange, Vec<Slot>)> {
     let is_of_volumes = |lack: &LackView| lack.value.as_ref().is_some_and(Lack::is_of_volumes);

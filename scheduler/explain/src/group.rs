@@ -78,12 +78,14 @@ pub fn explain_group(snapshot: &mut Snapshot, facts: &GroupFacts) -> GroupAnswer
     if let (Some(profile), Ok(root)) = (&profile, &facts.root)
         && is_there
     {
-        findings = place(snapshot, facts, (profile, root), &waiting, &mut answer);
+        findings = place(snapshot, facts, profile, root, &waiting, &mut answer);
     }
     members(
-        (snapshot, profile.as_ref()),
+        snapshot,
+        profile.as_ref(),
         facts,
-        (&waiting, &findings),
+        &waiting,
+        &findings,
         &mut answer,
     );
     answer.summary = summary(facts, &answer);
@@ -94,13 +96,14 @@ pub fn explain_group(snapshot: &mut Snapshot, facts: &GroupFacts) -> GroupAnswer
 fn place(
     snapshot: &mut Snapshot,
     facts: &GroupFacts,
-    group: (&Arc<Profile>, &GroupKey),
+    profile: &Arc<Profile>,
+    root: &GroupKey,
     waiting: &[WaitingMember],
     answer: &mut GroupAnswer,
 ) -> Findings {
     let mut budget = limits::FILTER_RUNS_MAX;
     // All members are tried, because the answer lists the lacks of each.
-    let mut trial = Trial::begin(snapshot, group, waiting, &mut budget).thorough();
+    let mut trial = Trial::begin(snapshot, profile, root, waiting, &mut budget).thorough();
     let result = trial.run();
     let mut findings = trial.end();
     let key = &facts.key;
@@ -122,11 +125,12 @@ fn place(
     if let Some(status) = &failed
         && status.is_rejected()
     {
-        answer.preemption = preemption(snapshot, group, waiting, &mut budget);
+        answer.preemption = preemption(snapshot, profile, root, waiting, &mut budget);
     }
     let case = remedies::GroupCase {
         facts,
-        group,
+        profile,
+        root,
         waiting,
         findings: &findings,
         fits: failed.is_none(),
@@ -259,9 +263,11 @@ fn gates_of(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Vec<String> {
 
 /// Lists the members: first waiting members that fit nowhere, then other waiting members, then members with a node.
 fn members(
-    (snapshot, profile): (&Snapshot, Option<&Arc<Profile>>),
+    snapshot: &Snapshot,
+    profile: Option<&Arc<Profile>>,
     facts: &GroupFacts,
-    (waiting, findings): (&[WaitingMember], &Findings),
+    waiting: &[WaitingMember],
+    findings: &Findings,
     answer: &mut GroupAnswer,
 ) {
     let at_of = |pod: &Pod| {
@@ -331,11 +337,12 @@ fn pod_names(snapshot: &Snapshot, pods: &[PodRef]) -> Vec<PodName> {
 /// The results of the PodGroupPostFilter plugins.
 fn preemption(
     snapshot: &mut Snapshot,
-    group: (&Arc<Profile>, &GroupKey),
+    profile: &Arc<Profile>,
+    root: &GroupKey,
     waiting: &[WaitingMember],
     budget: &mut usize,
 ) -> Option<Preemption> {
-    let mut trial = Trial::begin(snapshot, group, waiting, budget);
+    let mut trial = Trial::begin(snapshot, profile, root, waiting, budget);
     let results = trial.make_room();
     trial.end();
     if *budget == 0 {

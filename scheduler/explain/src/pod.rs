@@ -47,7 +47,7 @@ pub fn explain_pod(snapshot: &mut Snapshot, facts: &PodFacts) -> PodAnswer {
     if let Some(profile) = &profile {
         if waits(answer.state) {
             match &facts.group {
-                Some(group) => explain_member(snapshot, (facts, group), profile, &mut answer),
+                Some(group) => explain_member(snapshot, facts, group, profile, &mut answer),
                 None => explain_waiting(snapshot, facts, profile, &mut answer),
             }
         }
@@ -295,7 +295,8 @@ fn gates(snapshot: &Snapshot, facts: &PodFacts, profile: &Profile) -> Vec<Gate> 
 /// group. No change is tried for it, because none lets a member be scheduled alone.
 fn explain_member(
     snapshot: &mut Snapshot,
-    (facts, group): (&PodFacts, &GroupFacts),
+    facts: &PodFacts,
+    group: &GroupFacts,
     profile: &Arc<Profile>,
     answer: &mut PodAnswer,
 ) {

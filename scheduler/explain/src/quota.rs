@@ -142,7 +142,8 @@ fn raise(snapshot: &mut Snapshot, pod: &Arc<PodInfo>) -> Option<TriedChange> {
             &snapshot.cluster,
             pod.pod.namespace(),
             &mut raises,
-            (quota, &lack),
+            quota,
+            &lack,
         )?;
     }
     None
@@ -153,7 +154,8 @@ fn add(
     cluster: &Cluster,
     namespace: &Str,
     raises: &mut Vec<QuotaRaise>,
-    (quota, lack): (Str, &QuotaLack),
+    quota: Str,
+    lack: &QuotaLack,
 ) -> Option<()> {
     let view = cluster.quotas().get(namespace, &quota)?;
     let mut limits = view.spec?.limits.iter();

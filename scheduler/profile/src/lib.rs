@@ -390,7 +390,7 @@ impl Profiles {
             match Profile::build(spec, registry, features) {
                 Ok(profile) => {
                     if let Some(first) = list.first() {
-                        check_same_order((first, &specs[0]), (&profile, spec))
+                        check_same_order(first, &specs[0], &profile, spec)
                             .unwrap_or_else(|error| errors.push((i, error)));
                     }
                     list.push(Arc::new(profile));
@@ -448,8 +448,10 @@ impl Profiles {
 }
 
 fn check_same_order(
-    (first, first_spec): (&Profile, &ProfileSpec),
-    (this, spec): (&Profile, &ProfileSpec),
+    first: &Profile,
+    first_spec: &ProfileSpec,
+    this: &Profile,
+    spec: &ProfileSpec,
 ) -> Result<(), ProfileError> {
     let name = &this.queue_sort.name;
     if *name != first.queue_sort.name {

@@ -68,7 +68,7 @@ impl SchedulingQueue {
         let mut tally = HintTally::new(self.out.stopwatch.clone());
         let profiles = self.places.profiles.ids().map(Some).chain([None]);
         for profile in profiles {
-            let narrowed = self.narrow(cx, &matched, (profile, only_representatives), change);
+            let narrowed = self.narrow(cx, &matched, profile, only_representatives, change);
             let profile = self.places.profiles.known(profile);
             let question = EventQuestion {
                 narrowed: &narrowed,
@@ -78,15 +78,16 @@ impl SchedulingQueue {
             for gate in std::iter::once(None).chain(gates) {
                 let examined = ExaminedPods { gate, pre_check };
                 for pool in self.places.waiting().pools(only_representatives) {
-                    let (pods, log) = ((&self.places, pool), &mut self.out.log);
-                    self.walk.ask(&question, examined, pods, &mut tally, log);
+                    let (places, log) = (&self.places, &mut self.out.log);
+                    self.walk
+                        .ask(&question, examined, places, pool, &mut tally, log);
                 }
             }
         }
         moved.examined = self.walk.examined;
         moved.hints = tally.total();
         tally.record(&matched.label, &mut self.out.metrics);
-        self.move_helped(cx, (&matched.label, only_representatives), &mut moved);
+        self.move_helped(cx, &matched.label, only_representatives, &mut moved);
         self.remember(event, change);
         moved
     }
@@ -95,7 +96,8 @@ impl SchedulingQueue {
     fn move_helped(
         &mut self,
         cx: &Context<'_>,
-        (event, only_representatives): (&Str, bool),
+        event: &Str,
+        only_representatives: bool,
         moved: &mut Moved,
     ) {
         let mut helped = std::mem::take(&mut self.walk.to_move);
@@ -127,7 +129,8 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         matched: &Matched,
-        (profile, only_representatives): (Option<ProfileId>, bool),
+        profile: Option<ProfileId>,
+        only_representatives: bool,
         change: Change<'_>,
     ) -> Vec<AskedPods> {
         let Some((profile, known)) = self.places.profiles.known(profile) else {
@@ -144,7 +147,7 @@ impl SchedulingQueue {
                 return None;
             }
             if let Some(hint) = &on.pre_queueing_hint {
-                let named = named_pods(hint(cx.cluster, change), (plugin, matched), &mut self.out);
+                let named = named_pods(hint(cx.cluster, change), plugin, matched, &mut self.out);
                 if is_enabled {
                     let result = named.as_ref().map_or("all_pods", |_| "narrowed");
                     self.out.metrics.narrowing(plugin, result);
@@ -283,7 +286,8 @@ impl SchedulingQueue {
 /// The result of a PreQueueingHint; `None` for all pods, and after an error.
 fn named_pods(
     result: Result<Narrowed, HintError>,
-    (plugin, matched): (&Str, &Matched),
+    plugin: &Str,
+    matched: &Matched,
     out: &mut QueueOutputs,
 ) -> Option<Vec<(Str, Str)>> {
     match result {

@@ -139,7 +139,7 @@ impl SchedulingQueue {
     /// Runs the PreEnqueue plugins for a member.
     fn rejection_of_member(&mut self, cx: &Context<'_>, pod: &Arc<Pod>) -> Option<Gate> {
         let profile = self.places.profile_of(pod);
-        self.out.rejection(cx, profile, (pod, AskedAs::Member))
+        self.out.rejection(cx, profile, pod, AskedAs::Member)
     }
 
     /// Returns whether PreEnqueue plugins reject a popped group: a group can have become too small since its admission.

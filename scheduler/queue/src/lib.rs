@@ -200,7 +200,7 @@ impl SchedulingQueue {
         if self.group_of(new).is_some() {
             if self.places.groups.place_of(new.uid()).is_some() {
                 self.nominator.update(cx.cluster, old, new);
-                self.update_member(cx, new, (change, &events));
+                self.update_member(cx, new, change, &events);
             } else {
                 self.add_member(cx, new.clone(), added);
             }
@@ -208,7 +208,7 @@ impl SchedulingQueue {
             self.replace(cx, id, new);
             // Also for a gated pod: an autoscaler can reserve resources for it.
             self.nominator.update(cx.cluster, old, new);
-            self.reconsider_updated(cx, id, (change, &events));
+            self.reconsider_updated(cx, id, change, &events);
         } else {
             self.enter(cx, new.clone(), added);
         }
@@ -254,7 +254,8 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         id: EntryId,
-        (change, events): (Change<'_>, &[ClusterEvent]),
+        change: Change<'_>,
+        events: &[ClusterEvent],
     ) {
         let place = self.places.get(id).and_then(|entry| entry.place);
         let mut waits = place.is_some_and(QueuedIn::is_unschedulable_pool);

@@ -64,7 +64,7 @@ impl SchedulingQueue {
             None => self.enter_group(cx, root, &info),
         };
         self.places.groups.locate(&info.pod, place);
-        self.join(cx, id, info, (event, strategy));
+        self.join(cx, id, info, event, strategy);
     }
 
     /// Creates the entry of a group, with the history of its first member and without members.
@@ -91,7 +91,8 @@ impl SchedulingQueue {
         cx: &Context<'_>,
         id: EntryId,
         mut info: QueuedPodInfo,
-        (event, strategy): (&str, Option<MoveStrategy>),
+        event: &str,
+        strategy: Option<MoveStrategy>,
     ) {
         let place = self.places.detach(id);
         let Some(entry) = self.places.get_mut(id) else {
@@ -294,7 +295,8 @@ impl SchedulingQueue {
         &mut self,
         cx: &Context<'_>,
         new: &Arc<Pod>,
-        (change, events): (Change<'_>, &[ClusterEvent]),
+        change: Change<'_>,
+        events: &[ClusterEvent],
     ) {
         let Some(place) = self.places.groups.place_of(new.uid()).cloned() else {
             return;
@@ -315,7 +317,7 @@ impl SchedulingQueue {
             }
         });
         self.file_members(id, std::slice::from_ref(new.uid()));
-        self.reconsider_updated(cx, id, (change, events));
+        self.reconsider_updated(cx, id, change, events);
         // The update can also end the member's own reason, behind the member that gates the group.
         if let Some(id) = self.places.member_entry(new.uid()) {
             let effect = |event| self.strategy_for(cx, id, event, change);

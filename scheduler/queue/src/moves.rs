@@ -134,8 +134,8 @@ impl SchedulingQueue {
         if info.own.group.is_some() {
             self.ask_about_group(cx, id, true);
         } else {
-            let asked = (&info.pod, AskedAs::Pod(info.own.gate.as_ref()));
-            let gate = self.out.rejection(cx, profile, asked);
+            let asked = AskedAs::Pod(info.own.gate.as_ref());
+            let gate = self.out.rejection(cx, profile, &info.pod, asked);
             self.out.set_gate(info, gate, cx.now);
         }
         let entry = self.places.get(id);

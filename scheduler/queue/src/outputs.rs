@@ -49,7 +49,8 @@ impl QueueOutputs {
         &mut self,
         cx: &Context<'_>,
         profile: Option<&QueueProfile>,
-        (pod, asked): (&Arc<Pod>, AskedAs<'_>),
+        pod: &Arc<Pod>,
+        asked: AskedAs<'_>,
     ) -> Option<Gate> {
         let plugins = profile.map_or(&[][..], |profile| &profile.pre_enqueue);
         let (gate, is_observed) = match asked {

@@ -219,7 +219,7 @@ impl QueuePlaces {
         self.groups.further_members[place as usize] -= entry.info.pods_len() - 1;
         if place.is_unschedulable_pool() {
             let turn = turn_of(&self.sort, entry, place);
-            self.waiting.remove((id, entry), turn);
+            self.waiting.remove(id, entry, turn);
         }
         let less = self.sort.less(place, &self.entries);
         let removed = self.heaps[place as usize].remove(id, &mut self.positions, less);
@@ -283,7 +283,7 @@ impl QueuePlaces {
         };
         if place.is_unschedulable_pool() {
             let turn = turn_of(&self.sort, entry, place);
-            self.waiting.insert((id, entry), turn, &self.profiles);
+            self.waiting.insert(id, entry, turn, &self.profiles);
         }
         if place == QueuedIn::Gated && key.at != info.timestamp {
             self.long_gated += 1;

@@ -20,7 +20,8 @@ impl SchedulingQueue {
     pub fn reconfigure(
         &mut self,
         cx: &Context<'_>,
-        (initial, max): (Duration, Duration),
+        initial: Duration,
+        max: Duration,
         hooks: Vec<ProfileHooks>,
     ) {
         let sort = hooks.first().map(|profile| profile.queue_sort.clone());

@@ -56,7 +56,8 @@ impl PodTemplates {
         &mut self,
         template: &Arc<PodTemplateKey>,
         uid: &str,
-        (key, id): (Key, EntryId),
+        key: Key,
+        id: EntryId,
     ) -> bool {
         let is_back = self.away.get(uid) == Some(template);
         if is_back {
@@ -79,7 +80,8 @@ impl PodTemplates {
         &mut self,
         template: &Arc<PodTemplateKey>,
         uid: &Str,
-        (key, id): (Key, EntryId),
+        key: Key,
+        id: EntryId,
     ) -> bool {
         let Some(group) = self.groups.get_mut(template) else {
             debug_assert!(false, "a waiting pod is in the group of its template");

@@ -39,23 +39,24 @@ impl WaitingPods {
     /// Indexes a pod that starts to wait. A pod without a turn represents only itself.
     pub(super) fn insert(
         &mut self,
-        (id, entry): (EntryId, &Entry),
+        id: EntryId,
+        entry: &Entry,
         turn: Option<Turn<'_>>,
         profiles: &Profiles,
     ) {
         let is_represented = turn.is_some_and(|(template, key)| {
             let uid = entry.info.pod.uid();
-            !self.templates.join(template, uid, (key, id))
+            !self.templates.join(template, uid, key, id)
         });
         let pool = self.pool_mut(is_represented);
         pool.insert(id, profiles.known(entry.profile), &entry.info);
     }
 
     /// Removes a pod. Its state must not have changed since it was indexed.
-    pub(super) fn remove(&mut self, (id, entry): (EntryId, &Entry), turn: Option<Turn<'_>>) {
+    pub(super) fn remove(&mut self, id: EntryId, entry: &Entry, turn: Option<Turn<'_>>) {
         let is_represented = turn.is_some_and(|(template, key)| {
             let uid = entry.info.pod.uid();
-            !self.templates.leave(template, uid, (key, id))
+            !self.templates.leave(template, uid, key, id)
         });
         let pool = self.pool_mut(is_represented);
         pool.remove(id, entry.profile, &entry.info);

@@ -41,7 +41,8 @@ impl Walk {
         &mut self,
         question: &EventQuestion<'_>,
         ExaminedPods { gate, pre_check }: ExaminedPods<'_>,
-        (places, pool): (&QueuePlaces, &Pool),
+        places: &QueuePlaces,
+        pool: &Pool,
         tally: &mut HintTally,
         log: &mut Log,
     ) {

@@ -124,7 +124,7 @@ fn check(
         Evaluators::Incremental => None,
         _ => Some(plain()?),
     };
-    match from_kept(case, (&profile, &features, &pod), registry)? {
+    match from_kept(case, &profile, &features, &pod, registry)? {
         Some(outcome) => Ok(plainly.unwrap_or(outcome)),
         // Left to the plain evaluator.
         None => plainly.map_or_else(plain, Ok),
@@ -134,7 +134,9 @@ fn check(
 /// Replays a case from kept answers after several histories; `None` if only the plain evaluator can decide it.
 fn from_kept(
     case: &DecisionCase,
-    parts: (&Profile, &FeatureGates, &Arc<PodInfo>),
+    profile: &Profile,
+    features: &FeatureGates,
+    pod: &Arc<PodInfo>,
     registry: &Registry,
 ) -> Result<Option<CaseOutcome>, String> {
     let mut outcome = None;
@@ -144,7 +146,7 @@ fn from_kept(
         (AnswerHistory::AfterOthers, 3),
     ] {
         let replayed = || -> Result<Option<CaseOutcome>, String> {
-            let mut kept = KeptCluster::new(history, &case.objects, parts, seed)?;
+            let mut kept = KeptCluster::new(history, &case.objects, profile, features, pod, seed)?;
             let mut comparison = CaseComparison::new(registry);
             if !kept.compare(&case.expect, &mut comparison)? {
                 return Ok(None);

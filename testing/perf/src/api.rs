@@ -182,7 +182,7 @@ async fn writes(
         }
         LoadJob::Create => "create: pods",
     };
-    let rate = Rate::new(what, requests, done.took, (before, after)).timed(&done.latencies);
+    let rate = Rate::new(what, requests, done.took, before, after).timed(&done.latencies);
     report.rates.push(rate);
     Ok(())
 }
@@ -259,10 +259,10 @@ async fn watches(
     }
     let what = format!("events to {} watchers", options.watchers);
     let count = options.watchers * options.watched;
-    let cpus = (before, server.cpu());
+    let took = last - begun;
     report
         .rates
-        .push(Rate::new(what, count, last - begun, cpus));
+        .push(Rate::new(what, count, took, before, server.cpu()));
     Ok(())
 }
 
@@ -284,8 +284,9 @@ async fn lists(
             let bytes = connection.get(PODS, accept.clone()).await?;
             let took = begun.elapsed();
             let what = format!("list in {name}, number {attempt}: pods");
-            let cpus = (before, server.cpu());
-            report.rates.push(Rate::new(what, pods, took, cpus));
+            report
+                .rates
+                .push(Rate::new(what, pods, took, before, server.cpu()));
             if !is_complete(&bytes, name, &done) {
                 return Err(ApiPerfError::Wrong(format!(
                     "the list in {name} is not complete"

@@ -95,7 +95,7 @@ fn write_claim(world: &mut World, write: &Write, now: Time) -> Result<(), Refusa
         Action::StrategicPatch(body) => (body, true),
         Action::Update(_) => return Err(Refusal::Conflict),
     };
-    claims.patch_claim((namespace, name), write.uid(), version, body, is_strategic)
+    claims.patch_claim(namespace, name, write.uid(), version, body, is_strategic)
 }
 
 fn publish_claim(world: &mut World, write: &Write) -> Result<(), Refusal> {

@@ -76,7 +76,8 @@ impl Authority {
 
     fn issue(
         &self,
-        (name, groups): (&str, &[&str]),
+        name: &str,
+        groups: &[&str],
         names: &[&str],
         usage: ExtendedKeyUsagePurpose,
     ) -> (String, String) {
@@ -149,7 +150,8 @@ impl Environment {
 
         let (serving, clients) = (Authority::new(), Authority::new());
         let (certificate, key) = serving.issue(
-            ("localhost", &["envtest"]),
+            "localhost",
+            &["envtest"],
             &["localhost", "127.0.0.1"],
             ExtendedKeyUsagePurpose::ServerAuth,
         );
@@ -216,7 +218,7 @@ impl Environment {
     /// A client with a certificate for a user, as envtest's AddUser makes it.
     fn user(&self, name: &str, groups: &[&str]) -> Api {
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
-        let (certificate, key) = self.clients.issue((name, groups), &[], usage);
+        let (certificate, key) = self.clients.issue(name, groups, &[], usage);
         let certificate = self.scratch.file(&format!("{name}.crt"), &certificate);
         let key = self.scratch.file(&format!("{name}.key"), &key);
         let user = json!({"client-certificate": certificate, "client-key": key});

@@ -1,5 +1,6 @@
 //! The requests that webhooks and policies receive: rules and selectors.
 
+use crate::admission::RequestObjects;
 use crate::registry::Api;
 use crate::registry::attributes::{Attributes, WebhookOperation};
 use berth_objects::catalog::{ServedResource, find};
@@ -65,12 +66,12 @@ impl Matching {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        (object, old): (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<Option<Arc<ServedResource>>, ApiError> {
         let selected = |object: &Value| selectors::matches(&self.objects, object.part("metadata"));
         if !selectors::is_empty(&self.objects)
-            && !object.is_some_and(selected)
-            && !old.is_some_and(selected)
+            && !objects.new.is_some_and(selected)
+            && !objects.old.is_some_and(selected)
         {
             return Ok(None);
         }
@@ -80,7 +81,7 @@ impl Matching {
         let Some(resource) = self.rule(api, attributes, &self.rules) else {
             return Ok(None);
         };
-        let is_received = self.is_in_namespace(api, attributes, object.or(old))?;
+        let is_received = self.is_in_namespace(api, attributes, objects.new.or(objects.old))?;
         Ok(is_received.then_some(resource))
     }
 

@@ -12,6 +12,7 @@ pub(super) use mutation::Mutations;
 pub(super) use mutation::any as any_mutating;
 
 use super::matching::Matching;
+use crate::admission::RequestObjects;
 use crate::registry::attributes::Attributes;
 use crate::registry::{Api, ListRequest, show};
 use crate::storage::ObjectVersion;
@@ -137,7 +138,7 @@ impl Policies {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<(), ApiError> {
         // Policies do not decide about themselves and about webhooks.
         if !any(api) || attributes.resource.resource.group == "admissionregistration.k8s.io" {
@@ -155,7 +156,7 @@ impl Policies {
         }
         match denied {
             None => Ok(()),
-            Some((message, reason)) => Err(refusal(attributes, objects.0, message, reason)),
+            Some((message, reason)) => Err(refusal(attributes, objects.new, message, reason)),
         }
     }
 }
@@ -284,7 +285,7 @@ impl Policy {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<Vec<(Option<&PolicyBinding>, PolicyDecision)>, ApiError> {
         let mut found = Vec::new();
         if self.bindings.is_empty() {
@@ -341,7 +342,7 @@ impl Policy {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
         binding: &PolicyBinding,
     ) -> Result<Vec<Value>, String> {
         if let Some(matching) = &binding.matching {

@@ -19,7 +19,8 @@ pub(super) fn charge(
     api: &Api,
     resource: &ServedResource,
     namespace: &str,
-    (object, old): (&Value, Option<&Value>),
+    object: &Value,
+    old: Option<&Value>,
     dry_run: bool,
 ) -> Result<(), ApiError> {
     let kind = resource.resource;

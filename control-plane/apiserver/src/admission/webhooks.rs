@@ -9,6 +9,7 @@ pub(super) mod hook;
 
 use super::Plugins;
 use super::policies::{self, Mutations};
+use crate::admission::RequestObjects;
 use crate::registry::attributes::{Attributes, CONNECTS};
 use crate::registry::endpoints::endpoints;
 use crate::registry::{Api, ListRequest, scale_of, scale_put, show};
@@ -206,7 +207,7 @@ impl Plugins {
                 repeated.extend(called.drain());
             }
             for (i, hook) in hooks.iter().enumerate() {
-                let objects = (object.as_ref(), old);
+                let objects = RequestObjects::new(object.as_ref(), old);
                 let Some(resource) = hook.receives(api, attributes, objects)? else {
                     continue;
                 };
@@ -262,7 +263,7 @@ impl Plugins {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<(), ApiError> {
         if self.rules.validating_admission_policy && policies::any(api) {
             // Policies can take seconds; other requests are answered in the meantime.
@@ -346,9 +347,13 @@ impl Plugins {
         if attributes.sub == "scale" {
             let scale = |object: &Value| scale_of(attributes.resource, object);
             let (new, old) = (scale(new), old.map(scale));
-            return self.check(api, attributes, (Some(&new), old.as_ref()));
+            return self.check(
+                api,
+                attributes,
+                RequestObjects::new(Some(&new), old.as_ref()),
+            );
         }
-        self.check(api, attributes, (Some(new), old))
+        self.check(api, attributes, RequestObjects::new(Some(new), old))
     }
 
     /// The webhooks that may receive a request; `None` when there are none.
@@ -375,7 +380,7 @@ impl Plugins {
         attributes: &Attributes<'_>,
         hook: &Hook,
         resource: &ServedResource,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
         mutates: bool,
     ) -> Result<WebhookCall, ApiError> {
         if attributes.options.dry_run() && !hook.allows_dry_run {

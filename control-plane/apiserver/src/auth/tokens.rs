@@ -163,7 +163,8 @@ impl ServerTokens {
         account: &Value,
         bound: &[(&str, &Value)],
         audiences: &Value,
-        (now, seconds): (i64, i64),
+        now: i64,
+        seconds: i64,
         id: &str,
     ) -> Value {
         let reference =

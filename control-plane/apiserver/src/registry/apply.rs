@@ -23,7 +23,8 @@ impl Api {
         resource: &ServedResource,
         old: Option<&Value>,
         new: &mut Value,
-        (manager, part): (&str, &str),
+        manager: &str,
+        part: &str,
     ) {
         let author = Author {
             manager,
@@ -100,8 +101,8 @@ impl Api {
                 reset: resource.reset_fields(sub.unwrap_or("")),
             };
             let live = resource.shown(live);
-            let live = (&live, &blank);
-            let mut merged = apply::apply(resource.typed(), live, &config, &author, options.force)
+            let (typed, force) = (resource.typed(), options.force);
+            let mut merged = apply::apply(typed, &live, &blank, &config, &author, force)
                 .map_err(|e| apply_error(resource, &subject, name, e))?;
             apply::renew_last_applied(&mut merged, &given, &author);
             let empties = match resource.custom {

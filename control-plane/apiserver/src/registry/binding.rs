@@ -76,7 +76,7 @@ impl Api {
         let store = pods.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = pods.key(namespace, name);
         let topology = self.topology_labels(target(binding));
-        self.revise(pods, (namespace, name), |current| {
+        self.revise(pods, namespace, name, |current| {
             let mut pod = Value::clone(&current.object());
             check(pods, &key, name, binding, &pod)?;
             assign(&mut pod, binding, &topology, &self.now_text());

@@ -108,7 +108,7 @@ impl Api {
     ) -> Result<Deletion, ApiError> {
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
         let key = resource.key(namespace, name);
-        self.revise(resource, (namespace, name), |current| {
+        self.revise(resource, namespace, name, |current| {
             request
                 .preconditions
                 .check(resource, name, &current.object())?;

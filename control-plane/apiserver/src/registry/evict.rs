@@ -69,7 +69,7 @@ impl Api {
             let guard = guard(self, namespace, &current, request.dry_run)?;
             // The eviction depends on the state of the pod. If the pod has changed, the eviction is judged again.
             let pin = (guard != Guard::Free).then(|| current.revision());
-            match disrupt(self, pods, (namespace, name), pin, request.clone()) {
+            match disrupt(self, pods, namespace, name, pin, request.clone()) {
                 Err(e) if e.is_conflict() && pin.is_some() && !is_pinned(&request) => {
                     // The budget has to see the change of an unready pod first.
                     if let Guard::Unready(budget) = guard {
@@ -159,7 +159,8 @@ fn guard(
 fn disrupt(
     api: &Api,
     pods: &ServedResource,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     pin: Option<u64>,
     mut request: DeleteRequest,
 ) -> Result<(Deletion, DeleteRequest), ApiError> {
@@ -190,7 +191,7 @@ fn disrupt(
     };
     let mut pin = pin;
     if !request.dry_run {
-        let marked = api.revise(pods, (namespace, name), mark)?;
+        let marked = api.revise(pods, namespace, name, mark)?;
         if pin.is_some() || is_pinned(&request) {
             pin = Some(marked.revision());
         }

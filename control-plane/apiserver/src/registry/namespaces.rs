@@ -57,7 +57,7 @@ impl Api {
             .cloned()
             .unwrap_or_else(|| json!([]));
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        self.revise(resource, ("", name), |current| {
+        self.revise(resource, "", name, |current| {
             // A client may state the version that it has read.
             let given = meta(object, "resourceVersion");
             if !given.is_empty() && given != meta(&current.object(), "resourceVersion") {
@@ -97,7 +97,7 @@ impl Api {
             ));
         }
         let store = resource.store.ok_or_else(ApiError::method_not_allowed)?;
-        self.revise(resource, ("", name), |current| {
+        self.revise(resource, "", name, |current| {
             if current
                 .object()
                 .pointer("/metadata/deletionTimestamp")

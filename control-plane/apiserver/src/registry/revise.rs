@@ -18,7 +18,8 @@ impl Api {
     pub(super) fn revise<T>(
         &self,
         resource: &ServedResource,
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
         mut attempt: impl FnMut(Arc<ObjectVersion>) -> Result<Result<T, StoreError>, ApiError>,
     ) -> Result<T, ApiError> {
         for _ in 0..WRITE_ATTEMPTS_MAX {

@@ -41,7 +41,7 @@ pub(super) fn create_default(api: &Api) -> Result<(), ApiError> {
     });
     let options = options("kube-apiserver");
     api.create(resource, "", default, &options)?;
-    write(api, resource, (DEFAULT, "status"), &options, |cidr| {
+    write(api, resource, DEFAULT, "status", &options, |cidr| {
         set_ready(cidr, ReadyCondition::ready(READY_DEFAULT), &api.now_text());
     })
 }
@@ -70,7 +70,7 @@ pub(crate) fn sync(api: &Api) -> bool {
                 };
                 condition_of(api, resource, cidr, condition, &options)
             }
-            true => write(api, resource, (name, ""), &options, |cidr| {
+            true => write(api, resource, name, "", &options, |cidr| {
                 let left: Vec<Value> = cidr.part("metadata").items("finalizers").to_vec();
                 let left: Vec<Value> = left.into_iter().filter(|f| f != FINALIZER).collect();
                 meta_mut(cidr).insert("finalizers".to_owned(), left.into());
@@ -97,7 +97,7 @@ fn keep(
         cidr.part("metadata").strings("finalizers"),
     );
     if !finalizers.contains(&FINALIZER) {
-        write(api, resource, (name, ""), options, |cidr| {
+        write(api, resource, name, "", options, |cidr| {
             let mut finalizers = cidr.part("metadata").items("finalizers").to_vec();
             finalizers.push(FINALIZER.into());
             meta_mut(cidr).insert("finalizers".to_owned(), finalizers.into());
@@ -193,7 +193,8 @@ fn condition_of(
     write(
         api,
         resource,
-        (meta(cidr, "name"), "status"),
+        meta(cidr, "name"),
+        "status",
         options,
         |cidr| {
             set_ready(cidr, condition, &api.now_text());
@@ -234,7 +235,8 @@ fn options(manager: &str) -> WriteOptions {
 fn write(
     api: &Api,
     resource: &ServedResource,
-    (name, sub): (&str, &str),
+    name: &str,
+    sub: &str,
     options: &WriteOptions,
     change: impl Fn(&mut Value),
 ) -> Result<(), ApiError> {

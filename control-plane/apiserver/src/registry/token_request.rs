@@ -55,7 +55,8 @@ fn invalid(name: &str, field: &str, value: String, detail: &str) -> ApiError {
 pub(crate) fn issue(
     api: &Api,
     signer: &ServerTokens,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     body: WriteBody<'_>,
     options: &WriteOptions,
 ) -> Result<(Value, Vec<String>), ApiError> {
@@ -111,8 +112,7 @@ pub(crate) fn issue(
     let bound = object.as_ref().map(|(claim, object)| (*claim, object));
     let bound: Vec<(&str, &Value)> = bound.into_iter().chain(node).collect();
     let id = api.new_uid();
-    let times = (now.as_second(), seconds);
-    let claims = signer.claims(account, &bound, &audiences, times, &id);
+    let claims = signer.claims(account, &bound, &audiences, now.as_second(), seconds, &id);
     let token = signer.sign(&claims);
     let token = token.ok_or_else(|| ApiError::internal("failed to generate token"))?;
     let expires = now.checked_add(SignedDuration::from_secs(seconds));

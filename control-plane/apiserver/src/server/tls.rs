@@ -100,7 +100,7 @@ pub(super) fn make_identity(
 
     let chain = vec![certificate.der().clone()];
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    identity(secrets, (chain, key), clients)
+    identity(secrets, chain, key, clients)
 }
 
 /// The certificate that the caller of [`super::Server::start`] gave.
@@ -116,12 +116,13 @@ pub(super) fn given_identity(
         .map_err(|e| unreadable("the given certificate", e))?;
     let key = PrivateKeyDer::from_pem_slice(given.key.as_bytes())
         .map_err(|e| unreadable("the key of the given certificate", e))?;
-    identity(secrets, (chain, key), clients)
+    identity(secrets, chain, key, clients)
 }
 
 fn identity(
     secrets: &Secrets,
-    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
     clients: &Authorities,
 ) -> Result<ServerIdentity, StartError> {
     let fail = |e: tokio_rustls::rustls::Error| StartError::Certificate(e.to_string());

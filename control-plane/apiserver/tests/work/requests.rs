@@ -97,7 +97,7 @@ impl Tester {
         ] {
             let path = format!("/api/v1/namespaces/default/{plural}");
             let body = object.to_string();
-            let answer = tester.ask("POST", &path, (JSON, JSON), body.as_bytes());
+            let answer = tester.ask("POST", &path, JSON, JSON, body.as_bytes());
             assert_eq!(answer.code, 201, "{}", answer.body);
         }
         tester
@@ -108,7 +108,8 @@ impl Tester {
         &self,
         method: &str,
         path: &str,
-        (content, accept): (&str, &str),
+        content: &str,
+        accept: &str,
         body: &[u8],
     ) -> Answer {
         let request = Request::builder()
@@ -144,7 +145,7 @@ impl Tester {
 
     /// Lets the server work until it serves a path.
     pub(super) fn wait_until_served(&self, path: &str) {
-        while self.ask("GET", path, (JSON, JSON), b"").code == 404 {
+        while self.ask("GET", path, JSON, JSON, b"").code == 404 {
             self.runtime.block_on(tokio::task::yield_now());
         }
     }
@@ -157,9 +158,9 @@ impl Tester {
             object["metadata"]["name"].as_str().unwrap_or_default()
         );
         let body = object.to_string();
-        let mut answer = self.ask("PUT", &one, (JSON, JSON), body.as_bytes());
+        let mut answer = self.ask("PUT", &one, JSON, JSON, body.as_bytes());
         if answer.code == 404 {
-            answer = self.ask("POST", &list, (JSON, JSON), body.as_bytes());
+            answer = self.ask("POST", &list, JSON, JSON, body.as_bytes());
         }
         answer.code < 300
     }
@@ -167,7 +168,7 @@ impl Tester {
     /// The fields that are read while an object would be created. It may be refused.
     pub(super) fn dry_run(&self, kind: &ResourceFacts, object: &Value) -> i64 {
         let path = format!("{}?dryRun=All", path_of(kind));
-        let answer = self.ask("POST", &path, (JSON, JSON), object.to_string().as_bytes());
+        let answer = self.ask("POST", &path, JSON, JSON, object.to_string().as_bytes());
         assert_ne!(answer.code, 413, "{path}");
         i64::try_from(answer.work.reads).unwrap_or(i64::MAX)
     }
@@ -182,13 +183,13 @@ impl Tester {
     fn update(&self, one: &str, path: &str, changed: &Value) -> Answer {
         let mut put = changed.clone();
         loop {
-            let read = self.ask("GET", one, (JSON, JSON), b"");
+            let read = self.ask("GET", one, JSON, JSON, b"");
             for field in ["uid", "resourceVersion"] {
                 put["metadata"][field] = read.body["metadata"][field].clone();
             }
-            let answer = self.ask("PUT", path, (JSON, JSON), put.to_string().as_bytes());
+            let answer = self.ask("PUT", path, JSON, JSON, put.to_string().as_bytes());
             let is_changed = || {
-                let now = self.ask("GET", one, (JSON, JSON), b"");
+                let now = self.ask("GET", one, JSON, JSON, b"");
                 now.body["metadata"]["resourceVersion"] != put["metadata"]["resourceVersion"]
             };
             if answer.code != 409 || !is_changed() {
@@ -230,12 +231,12 @@ impl Tester {
         let sub = if place.is_status() { "/status" } else { "" };
         let one = format!("{list}/{name}");
         let part = format!("{one}{sub}");
-        let mut created = self.ask("POST", &list, (JSON, JSON), object.to_string().as_bytes());
+        let mut created = self.ask("POST", &list, JSON, JSON, object.to_string().as_bytes());
         if created.code == 409 {
-            let read = self.ask("GET", &one, (JSON, JSON), b"");
+            let read = self.ask("GET", &one, JSON, JSON, b"");
             object["metadata"]["resourceVersion"] =
                 read.body["metadata"]["resourceVersion"].clone();
-            created = self.ask("PUT", &one, (JSON, JSON), object.to_string().as_bytes());
+            created = self.ask("PUT", &one, JSON, JSON, object.to_string().as_bytes());
         }
         work.push(("create", created.work));
         let refused = |what: &str, answer: &Answer| {
@@ -251,18 +252,13 @@ impl Tester {
         if !sub.is_empty() {
             let mut with_status = created.body.clone();
             with_status["status"] = object["status"].clone();
-            let written = self.ask(
-                "PUT",
-                &part,
-                (JSON, JSON),
-                with_status.to_string().as_bytes(),
-            );
+            let written = self.ask("PUT", &part, JSON, JSON, with_status.to_string().as_bytes());
             work.push(("update the status", written.work));
             why = refused("update the status", &written);
         }
         let dry = format!("{part}?dryRun=All");
         let body = changed.to_string();
-        let read = self.ask("GET", &one, (JSON, JSON), b"");
+        let read = self.ask("GET", &one, JSON, JSON, b"");
         work.push(("get", read.work));
         let answers = [
             ("update", self.update(&one, &dry, &changed)),
@@ -271,7 +267,8 @@ impl Tester {
                 self.ask(
                     "PATCH",
                     &dry,
-                    ("application/merge-patch+json", JSON),
+                    "application/merge-patch+json",
+                    JSON,
                     body.as_bytes(),
                 ),
             ),
@@ -280,7 +277,8 @@ impl Tester {
                 self.ask(
                     "PATCH",
                     &dry,
-                    ("application/strategic-merge-patch+json", JSON),
+                    "application/strategic-merge-patch+json",
+                    JSON,
                     body.as_bytes(),
                 ),
             ),
@@ -289,7 +287,8 @@ impl Tester {
                 self.ask(
                     "PATCH",
                     &format!("{dry}&fieldManager=b&force=true"),
-                    ("application/apply-patch+yaml", JSON),
+                    "application/apply-patch+yaml",
+                    JSON,
                     body.as_bytes(),
                 ),
             ),
@@ -298,7 +297,8 @@ impl Tester {
                 self.ask(
                     "PATCH",
                     &format!("{part}?fieldManager=b&force=true"),
-                    ("application/apply-patch+yaml", JSON),
+                    "application/apply-patch+yaml",
+                    JSON,
                     body.as_bytes(),
                 ),
             ),
@@ -307,7 +307,8 @@ impl Tester {
                 self.ask(
                     "PATCH",
                     &format!("{part}?fieldManager=b&force=true"),
-                    ("application/apply-patch+yaml", JSON),
+                    "application/apply-patch+yaml",
+                    JSON,
                     objects::base(place)
                         .to_string()
                         .replace(
@@ -317,8 +318,8 @@ impl Tester {
                         .as_bytes(),
                 ),
             ),
-            ("table", self.ask("GET", &one, (JSON, TABLE), b"")),
-            ("protobuf", self.ask("GET", &one, (JSON, PROTOBUF), b"")),
+            ("table", self.ask("GET", &one, JSON, TABLE, b"")),
+            ("protobuf", self.ask("GET", &one, JSON, PROTOBUF, b"")),
             (
                 "selected list",
                 self.ask(
@@ -326,7 +327,8 @@ impl Tester {
                     &format!(
                         "{list}?labelSelector=changed%3Da,x!%3Dy&fieldSelector=metadata.name!%3Da"
                     ),
-                    (JSON, JSON),
+                    JSON,
+                    JSON,
                     b"",
                 ),
             ),
@@ -338,13 +340,14 @@ impl Tester {
             let answer = self.ask(
                 "POST",
                 &format!("{list}?dryRun=All"),
-                (PROTOBUF, PROTOBUF),
+                PROTOBUF,
+                PROTOBUF,
                 &message,
             );
             work.push(("create from protobuf", answer.work));
         }
         let options = br#"{"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}"#;
-        let deleted = self.ask("DELETE", &one, (JSON, JSON), options);
+        let deleted = self.ask("DELETE", &one, JSON, JSON, options);
         work.push(("delete", deleted.work));
         (work, why)
     }

@@ -40,11 +40,11 @@ pub(super) fn of_job(
     let Some(workload) = workload else {
         return Ok(None);
     };
-    let Some(group) = group(cx, job, &workload, (&template, is_new))? else {
+    let Some(group) = group(cx, job, &workload, &template, is_new)? else {
         return Ok(None);
     };
     if is_controlled_by(&workload, job) {
-        keep_min_count(cx, job, (&workload, &group))?;
+        keep_min_count(cx, job, &workload, &group)?;
     }
     Ok(Some(group))
 }
@@ -147,7 +147,8 @@ fn group(
     cx: &mut ControllerContext<ControllerKey>,
     job: &StoredObject,
     workload: &StoredObject,
-    (template, is_new): (&str, bool),
+    template: &str,
+    is_new: bool,
 ) -> Result<Option<StoredObject>, AccessError> {
     let own = cx.cache(POD_GROUP).by(Index::Controller, uid(job));
     let of_workload =
@@ -285,7 +286,8 @@ fn hash(texts: &[&str]) -> String {
 fn keep_min_count(
     cx: &mut ControllerContext<ControllerKey>,
     job: &StoredObject,
-    (workload, group): (&StoredObject, &StoredObject),
+    workload: &StoredObject,
+    group: &StoredObject,
 ) -> Result<(), AccessError> {
     let Some(count) = min_count(job) else {
         return Ok(());

@@ -76,7 +76,7 @@ fn claim_for(
     let Some(found) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
         return Err(no_template(template));
     };
-    let claim = claim_from(found, (POD_GROUP, group), entry_name);
+    let claim = claim_from(found, POD_GROUP, group, entry_name);
     let claim = cx.create(RESOURCE_CLAIM, claim)?;
     Ok(Some(name(&claim).to_owned()))
 }

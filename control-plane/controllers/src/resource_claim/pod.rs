@@ -79,7 +79,7 @@ fn claim_for(
     let Some(template) = cx.cache(RESOURCE_CLAIM_TEMPLATE).get(&key) else {
         return Err(no_template(template_name));
     };
-    let claim = claim_from(template, (POD, pod), entry_name);
+    let claim = claim_from(template, POD, pod, entry_name);
     let claim = cx.create(RESOURCE_CLAIM, claim)?;
     Ok(Some(name(&claim).to_owned()))
 }
@@ -131,7 +131,8 @@ fn generate_name(pod: &str, entry: &str) -> String {
 /// The claim that a template asks for, owned by a pod or a group.
 pub(super) fn claim_from(
     template: &Value,
-    (kind, owner): (ControllerKind, &Value),
+    kind: ControllerKind,
+    owner: &Value,
     entry: &str,
 ) -> Value {
     let asked = &template["spec"];

@@ -25,7 +25,7 @@ fn author(manager: &str) -> Author<'_> {
 }
 
 fn applied(typed: Typed<'_>, live: &Value, manager: &str, config: &Value) -> Value {
-    match apply(typed, (live, &json!({})), config, &author(manager), true) {
+    match apply(typed, live, &json!({}), config, &author(manager), true) {
         Ok(object) => object,
         Err(e) => panic!("{e:?}"),
     }

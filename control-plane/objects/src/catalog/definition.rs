@@ -63,17 +63,19 @@ pub fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
     if conflict.is_none() {
         status["acceptedNames"] = wanted.clone();
     }
-    let accepted = match &conflict {
+    let (accepted, reason, message) = match &conflict {
         None => ("True", "NoConflicts", "no conflicts found".to_owned()),
         Some((reason, name)) => ("False", *reason, format!("{name:?} is already in use")),
     };
-    put(&mut status, "NamesAccepted", accepted, now);
+    put(&mut status, "NamesAccepted", accepted, reason, message, now);
     if conflict.is_none() {
         let message = "the initial names have been accepted".to_owned();
         put(
             &mut status,
             "Established",
-            ("True", "InitialNamesAccepted", message),
+            "True",
+            "InitialNamesAccepted",
+            message,
             now,
         );
     // An established definition stays established: clients may use it.
@@ -82,7 +84,9 @@ pub fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
         put(
             &mut status,
             "Established",
-            ("False", "NotAccepted", message),
+            "False",
+            "NotAccepted",
+            message,
             now,
         );
     }
@@ -91,14 +95,16 @@ pub fn status(definition: &Value, names: &Names<'_>, now: &str) -> Value {
         put(
             &mut status,
             "Terminating",
-            ("True", "InstanceDeletionInProgress", message),
+            "True",
+            "InstanceDeletionInProgress",
+            message,
             now,
         );
     }
     status
 }
 
-fn put(status: &mut Value, name: &str, (value, reason, message): (&str, &str, String), now: &str) {
+fn put(status: &mut Value, name: &str, value: &str, reason: &str, message: String, now: &str) {
     let mut condition = json!({
         "type": name, "status": value, "lastTransitionTime": now, "reason": reason, "message": message,
     });

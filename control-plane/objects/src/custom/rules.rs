@@ -202,7 +202,8 @@ impl Rules {
     pub(super) fn validate(
         &self,
         schema: &Value,
-        (object, old): (&Value, Option<&Value>),
+        object: &Value,
+        old: Option<&Value>,
         faults: &[FieldError],
     ) -> CheckedUpdate {
         if self.is_empty() {
@@ -396,13 +397,7 @@ impl RuleCheck {
                     } else {
                         &mut self.errors
                     };
-                    add_fault(
-                        errors,
-                        rule.stated.text("reason"),
-                        &at,
-                        (kind, value),
-                        detail,
-                    );
+                    add_fault(errors, rule.stated.text("reason"), &at, kind, value, detail);
                 }
             }
         }
@@ -432,7 +427,8 @@ fn add_fault(
     errors: &mut Errors,
     reason: &str,
     path: &ErrorPath<'_>,
-    (kind, value): (&str, &Value),
+    kind: &str,
+    value: &Value,
     detail: String,
 ) {
     let is_shown = !matches!(kind, "object" | "array");

@@ -8,12 +8,14 @@ use crate::schema::GroupVersionKind;
 use serde_json::json;
 
 fn pod(patch_type: PatchType, current: &Value, patch: &Value) -> Result<Value, PatchError> {
-    of_kind(patch_type, ("", "v1", "Pod"), current, patch)
+    of_kind(patch_type, "", "v1", "Pod", current, patch)
 }
 
 fn of_kind(
     patch_type: PatchType,
-    (group, version, kind): (&str, &str, &str),
+    group: &str,
+    version: &str,
+    kind: &str,
     current: &Value,
     patch: &Value,
 ) -> Result<Value, PatchError> {

@@ -134,7 +134,7 @@ impl Pass<'_> {
         for (name, value) in object.iter_mut() {
             while fields.next_if(|field| *field.name < **name).is_some() {}
             let known = fields.next_if(|field| *field.name == **name);
-            if !self.is_kept(object_type, known, (name, value), path) {
+            if !self.is_kept(object_type, known, name, value, path) {
                 removed.push(name.clone());
             }
         }
@@ -158,7 +158,8 @@ impl Pass<'_> {
         &mut self,
         object_type: &ObjectType,
         known: Option<&ModelField>,
-        (name, value): (&str, &mut Value),
+        name: &str,
+        value: &mut Value,
         path: &SchemaPath<'_>,
     ) -> bool {
         let path = SchemaPath::Field(path, name);

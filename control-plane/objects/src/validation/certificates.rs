@@ -152,7 +152,8 @@ impl KindStrategy for CertificateRequests {
         }
         validate_kept(
             &mut errors,
-            (new, old),
+            new,
+            old,
             subresource,
             &status.child("conditions"),
         );
@@ -248,7 +249,8 @@ fn validate_conditions(errors: &mut Errors, request: &Value, path: &ErrorPath<'_
 /// Checks that an update keeps the conditions that it may not change.
 fn validate_kept(
     errors: &mut Errors,
-    (new, old): (&Value, &Value),
+    new: &Value,
+    old: &Value,
     subresource: Subresource,
     path: &ErrorPath<'_>,
 ) {

@@ -15,17 +15,18 @@ const DIFFERENCES_MAX: usize = 10;
 pub(super) fn with_differences(
     text: &str,
     part: InternalPart,
-    (before, after): (&Value, &Value),
+    before: &Value,
+    after: &Value,
     path: &ErrorPath<'_>,
 ) -> String {
     match unified_diff(&part.lines(before), &part.lines(after)) {
         Some(lines) => format!("{text}\n{lines}"),
-        None => by_field(text, (before, after), path),
+        None => by_field(text, before, after, path),
     }
 }
 
 /// An error text, followed by the fields that differ between `before` and `after`.
-fn by_field(text: &str, (before, after): (&Value, &Value), path: &ErrorPath<'_>) -> String {
+fn by_field(text: &str, before: &Value, after: &Value, path: &ErrorPath<'_>) -> String {
     let mut differences = Vec::new();
     find_differences(before, after, path, &mut differences);
     if differences.is_empty() {
@@ -126,9 +127,9 @@ mod tests {
                 "PersistentVolumeClaim" => InternalPart::PersistentVolumeClaimSpec,
                 _ => InternalPart::PersistentVolumeSource,
             };
-            let specs = (&case["before"], &case["after"]);
+            let (before, after) = (&case["before"], &case["after"]);
             let path = ErrorPath::new("spec");
-            let text = with_differences("fixed", part, specs, &path);
+            let text = with_differences("fixed", part, before, after, &path);
             let expected = format!("fixed\n{}", case["differences"].as_str().expect("a text"));
             let first = text.lines().zip(expected.lines()).find(|(a, b)| a != b);
             assert!(text == expected, "{kind} {count}: {first:?}");
@@ -144,11 +145,11 @@ mod tests {
             .collect();
         let path = ErrorPath::new("spec");
         let (before, after) = (json!({"hostname": "a"}), json!({"nodeSelector": many}));
-        let text = by_field("fixed", (&before, &after), &path);
+        let text = by_field("fixed", &before, &after, &path);
         assert_eq!(text.lines().count(), 3, "{text}");
         let after = json!({"hostname": "a", "nodeSelector": many});
         let before = json!({"hostname": "b", "nodeSelector": {"k00": "x"}});
-        let text = by_field("fixed", (&before, &after), &path);
+        let text = by_field("fixed", &before, &after, &path);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "  spec.hostname: \"b\" -> \"a\"");
         assert_eq!((lines.len(), lines[11]), (12, "  and 21 more"));

@@ -55,7 +55,7 @@ pub(crate) fn run_type<'a>(
     owner: &'a Owner<'a>,
     path: &ErrorPath<'a>,
 ) {
-    run_below(errors, owner.code, (type_name, value), Some(owner), path);
+    run_below(errors, owner.code, type_name, value, Some(owner), path);
 }
 
 /// Checks a value of a type separately, such as a template.
@@ -66,13 +66,14 @@ pub(crate) fn run_alone(
     value: &Value,
     path: &ErrorPath,
 ) {
-    run_below(errors, code, (type_name, value), None, path);
+    run_below(errors, code, type_name, value, None, path);
 }
 
 fn run_below<'a>(
     errors: &mut Errors,
     code: &'a Code,
-    (type_name, value): (&str, &'a Value),
+    type_name: &str,
+    value: &'a Value,
     parent: Option<&'a Owner<'a>>,
     path: &ErrorPath<'a>,
 ) {
@@ -217,7 +218,7 @@ impl RuleRun<'_> {
                 ValueCheck::If(condition) => {
                     // A condition that cannot be evaluated hides no error.
                     let condition = self.code.condition(*condition);
-                    let is_met = condition.map(|c| c.is_met(owner, (decoded, before)));
+                    let is_met = condition.map(|c| c.is_met(owner, decoded, before));
                     if matches!(is_met, Some(Ok(false))) {
                         return;
                     }
@@ -311,13 +312,13 @@ impl RuleRun<'_> {
                     if let Some(must) = self.code.must(*must)
                         && (*always || !absent || field.is_none())
                     {
-                        must.check(&mut self.errors, owner, (decoded, before), path);
+                        must.check(&mut self.errors, owner, decoded, before, path);
                     }
                 }
                 ValueCheck::Each(must) => {
                     if let Some(must) = self.code.must(*must) {
                         each(decoded, path, |entry, path| {
-                            must.check(&mut self.errors, owner, (entry, &ABSENT), path);
+                            must.check(&mut self.errors, owner, entry, &ABSENT, path);
                         });
                     }
                 }
@@ -325,7 +326,7 @@ impl RuleRun<'_> {
                     // The template of a Job may change, a Job may not.
                     let is_template = owner.outermost().type_name == "batch.v1.CronJob";
                     let old = owner.old.filter(|_| !is_template);
-                    markers::validate(self.model, &mut self.errors, *id, (value, old), path);
+                    markers::validate(self.model, &mut self.errors, *id, value, old, path);
                 }
                 ValueCheck::Call(function) => {
                     if let Some(function) = self.code.call(*function) {

@@ -20,7 +20,8 @@ pub(super) fn validate(
     model: &Model,
     errors: &mut Errors,
     id: TypeId,
-    (value, old): (&Value, Option<&Value>),
+    value: &Value,
+    old: Option<&Value>,
     path: &ErrorPath<'_>,
 ) {
     MarkerRun { model, errors }.object(id, value, old, path);

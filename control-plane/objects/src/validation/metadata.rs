@@ -64,7 +64,8 @@ pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<
         &mut errors,
         object.part("metadata"),
         &path,
-        (namespaced, rule),
+        namespaced,
+        rule,
     );
     errors.into_vec()
 }
@@ -72,14 +73,15 @@ pub fn validate_create(object: &Value, namespaced: bool, rule: NameRule) -> Vec<
 /// Adds the errors of the metadata of an embedded object.
 pub(crate) fn validate_embedded(errors: &mut Errors, meta: &Value, path: &ErrorPath) {
     let namespaced = !meta.text("namespace").is_empty();
-    validate_new(errors, meta, path, (namespaced, NameRule::PathSegment));
+    validate_new(errors, meta, path, namespaced, NameRule::PathSegment);
 }
 
 fn validate_new(
     errors: &mut Errors,
     meta: &Value,
     path: &ErrorPath,
-    (namespaced, rule): (bool, NameRule),
+    namespaced: bool,
+    rule: NameRule,
 ) {
     let (name, generate_name) = (meta.text("name"), meta.text("generateName"));
     // The prefix is checked as a prefix: it may end in a dash.

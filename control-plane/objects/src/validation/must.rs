@@ -26,15 +26,16 @@ impl MustCondition {
     pub(crate) fn is_met(
         &self,
         owner: &Owner,
-        values: (&Value, &Value),
+        value: &Value,
+        old: &Value,
     ) -> Result<bool, EvaluationError> {
-        let variables = variables(&self.0, owner, values);
+        let variables = variables(&self.0, owner, value, old);
         self.0.is_true(&variables, COST_MAX).0
     }
 }
 
 /// The variables that a program uses.
-fn variables(program: &Program, owner: &Owner, (value, old): (&Value, &Value)) -> Variables {
+fn variables(program: &Program, owner: &Owner, value: &Value, old: &Value) -> Variables {
     let outermost = owner.outermost();
     let kind = outermost.type_name.rsplit('.').next().unwrap_or("");
     let kind = Value::from(kind);
@@ -98,19 +99,20 @@ impl Must {
         &self,
         errors: &mut Errors,
         owner: &Owner,
-        values: (&Value, &Value),
+        value: &Value,
+        old: &Value,
         path: &ErrorPath,
     ) {
-        let detail = match self.condition.is_met(owner, values) {
+        let detail = match self.condition.is_met(owner, value, old) {
             Ok(true) => return,
-            Ok(false) => self.detail(owner, values),
+            Ok(false) => self.detail(owner, value, old),
             Err(error) => format!("a rule cannot be evaluated: {error}"),
         };
         let (path, shown) = match self.field {
-            "" => (path.clone(), Some(values.0)),
+            "" => (path.clone(), Some(value)),
             field => {
                 let pointer = field.replace(['.', '['], "/").replace(']', "");
-                (path.child(field), values.0.pointer(&format!("/{pointer}")))
+                (path.child(field), value.pointer(&format!("/{pointer}")))
             }
         };
         match self.kind {
@@ -124,9 +126,9 @@ impl Must {
         }
     }
 
-    fn detail(&self, owner: &Owner, values: (&Value, &Value)) -> String {
+    fn detail(&self, owner: &Owner, value: &Value, old: &Value) -> String {
         let formed = self.form.as_ref().and_then(|form| {
-            let variables = variables(form, owner, values);
+            let variables = variables(form, owner, value, old);
             form.form(&variables, COST_MAX).0.ok().flatten()
         });
         formed.unwrap_or_else(|| self.detail.to_owned())

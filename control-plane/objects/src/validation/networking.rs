@@ -210,15 +210,17 @@ pub(crate) fn ip_block(errors: &mut Errors, _: &Owner, block: &Value, path: &Err
         let at = path.child("except").index(i);
         validate_cidr(errors, except, &at);
         if let Some(part) = names::parse_cidr(except)
-            && !is_subset(part, whole)
+            && !is_strict_subset(part, whole)
         {
             errors.invalid(&at, except, "must be a strict subset of `cidr`");
         }
     }
 }
 
-fn is_subset((part, part_bits): (IpAddr, u8), (whole, whole_bits): (IpAddr, u8)) -> bool {
-    let same = match (part, whole) {
+/// Returns whether a range is within another, larger one. A range is an address and the number of its fixed bits.
+fn is_strict_subset(part: (IpAddr, u8), whole: (IpAddr, u8)) -> bool {
+    let (part_bits, whole_bits) = (part.1, whole.1);
+    let same = match (part.0, whole.0) {
         (IpAddr::V4(part), IpAddr::V4(whole)) => {
             u64::from(part.to_bits() ^ whole.to_bits()) >> 32_u8.saturating_sub(whole_bits) == 0
         }
@@ -392,7 +394,7 @@ pub(crate) fn slice_endpoints(
         }
         errors.check_at_most(&at, addresses.len(), SLICE_ADDRESSES_MAX);
         for (j, address) in addresses.into_iter().enumerate() {
-            slice_address(errors, family, address, (&at, j));
+            slice_address(errors, family, address, &at, j);
         }
         if let Some(node) = endpoint.maybe_text("nodeName") {
             errors.each_invalid(&path.child("nodeName"), node, names::dns_subdomain(node));
@@ -410,7 +412,7 @@ pub(crate) fn slice_endpoints(
     }
 }
 
-fn slice_address(errors: &mut Errors, family: &str, address: &str, (path, i): (&ErrorPath, usize)) {
+fn slice_address(errors: &mut Errors, family: &str, address: &str, path: &ErrorPath, i: usize) {
     let at = path.index(i);
     match family {
         "IPv4" | "IPv6" => {

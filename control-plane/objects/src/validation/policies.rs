@@ -179,7 +179,7 @@ pub(crate) fn expressions(
     let name = policy.part("metadata").text("name");
     let mut keys = HashSet::new();
     for (i, stated) in annotations.iter().enumerate() {
-        annotation(errors, &scope, (name, stated), &at.index(i));
+        annotation(errors, &scope, name, stated, &at.index(i));
         let key = stated.text("key");
         if !keys.insert(key) {
             errors.duplicate(&at.index(i).child("key"), key);
@@ -313,7 +313,8 @@ fn validation(
 fn annotation(
     errors: &mut Errors,
     scope: &ExpressionScope<'_>,
-    (policy, annotation): (&str, &Value),
+    policy: &str,
+    annotation: &Value,
     path: &ErrorPath<'_>,
 ) {
     let (key, at) = (annotation.text("key"), path.child("key"));

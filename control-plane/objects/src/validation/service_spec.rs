@@ -59,7 +59,7 @@ fn validate(errors: &mut Errors, service: &Value, old: Option<&Value>) {
     }
     node_ports(errors, spec, &path.child("ports"));
     let before_annotations = old.map(|old| old.part("metadata").part("annotations"));
-    source_ranges(errors, spec, (annotations, before_annotations));
+    source_ranges(errors, spec, annotations, before_annotations);
     if spec.field("allocateLoadBalancerNodePorts").is_some() && kind != "LoadBalancer" {
         let at = path.child("allocateLoadBalancerNodePorts");
         errors.forbidden(&at, LOAD_BALANCER_ONLY);
@@ -99,10 +99,10 @@ fn change(errors: &mut Errors, spec: &Value, old: &Value, path: &ErrorPath) {
     let is_external_name = |spec: &Value| spec.text("type") == "ExternalName";
     if !is_external_name(spec) && !is_external_name(old) {
         if !(is_headless(spec) && is_headless(old)) {
-            kept(errors, spec, old, ("clusterIPs", "clusterIP"), path);
+            kept(errors, spec, old, "clusterIPs", "clusterIP", path);
         }
         if !is_headless(spec) && !is_headless(old) {
-            kept(errors, spec, old, ("ipFamilies", "ipFamily"), path);
+            kept(errors, spec, old, "ipFamilies", "ipFamily", path);
         }
     }
     let is_balanced = |spec: &Value| spec.text("type") == "LoadBalancer";
@@ -292,11 +292,7 @@ fn node_ports(errors: &mut Errors, spec: &Value, path: &ErrorPath) {
 }
 
 /// The ranges are a field or, from before there was one, an annotation.
-fn source_ranges(
-    errors: &mut Errors,
-    spec: &Value,
-    (annotations, before): (&Value, Option<&Value>),
-) {
+fn source_ranges(errors: &mut Errors, spec: &Value, annotations: &Value, before: Option<&Value>) {
     let is_balanced = spec.text("type") == "LoadBalancer";
     let ranges = spec.strings("loadBalancerSourceRanges");
     if !ranges.is_empty() {

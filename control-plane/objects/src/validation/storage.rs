@@ -187,7 +187,8 @@ pub(crate) fn claim_update(errors: &mut Errors, owner: &Owner, claim: &Value, _:
             with_differences(
                 CLAIM_FIXED,
                 InternalPart::PersistentVolumeClaimSpec,
-                (old_spec, &rest),
+                old_spec,
+                &rest,
                 &path,
             ),
         );
@@ -328,9 +329,13 @@ pub(crate) fn volume_update(errors: &mut Errors, owner: &Owner, volume: &Value, 
     let may_come = old.field("csi").is_some() && !secret(old);
     let (new_source, old_source) = (source(spec, may_come), source(old, false));
     if new_source != old_source {
-        let sources = (&old_source, &new_source);
-        let part = InternalPart::PersistentVolumeSource;
-        let text = with_differences(SOURCE_FIXED, part, sources, &ErrorPath::new("spec"));
+        let text = with_differences(
+            SOURCE_FIXED,
+            InternalPart::PersistentVolumeSource,
+            &old_source,
+            &new_source,
+            &ErrorPath::new("spec"),
+        );
         errors.forbidden(&ErrorPath::new("spec.persistentvolumesource"), text);
     }
     if spec.field("volumeMode") != old.field("volumeMode") {

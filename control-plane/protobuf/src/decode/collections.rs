@@ -25,7 +25,8 @@ impl<'e, 'a, 'de> Entries<'e, 'a, 'de> {
     /// The entries that begin with `first` and continue with the next fields of this number in the run.
     pub(super) fn new(
         place: ValuePlace<'a>,
-        (run, number): (&'e mut Run<'de>, u32),
+        run: &'e mut Run<'de>,
+        number: u32,
         shape: &'static ValueShape,
         first: Wire<'de>,
     ) -> Self {

@@ -147,7 +147,9 @@ impl ExtenderClient {
     pub async fn bind(
         &self,
         verb: &str,
-        (namespace, name, uid): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+        uid: &str,
         node: &str,
     ) -> Result<(), ExtenderError> {
         let question = Self::written(&ExtenderBindingArgs {

@@ -232,9 +232,10 @@ impl Extender for Webhook {
     fn bind(&self, pod: &PodRef, node: &Str) -> Answer<()> {
         let (pod, node) = (pod.clone(), node.clone());
         answer(&self.0, |inner| async move {
-            let pod = (&*pod.namespace, &*pod.name, &*pod.uid);
-            let verb = &inner.config.bind_verb;
-            inner.client.bind(verb, pod, &node).await
+            let (client, verb) = (&inner.client, &inner.config.bind_verb);
+            client
+                .bind(verb, &pod.namespace, &pod.name, &pod.uid, &node)
+                .await
         })
     }
 

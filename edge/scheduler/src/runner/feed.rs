@@ -121,7 +121,8 @@ impl Feed {
             &self.api,
             &self.kinds,
             inputs,
-            (raw, &self.availability),
+            raw,
+            &self.availability,
             &unlisted,
         );
         all
@@ -203,7 +204,8 @@ fn start(
     transport: &Transport,
     kinds: &WatchedKinds,
     inputs: &mpsc::Sender<CoreInput>,
-    (raw, availability): (&Arc<RawObjects>, &Arc<Availability>),
+    raw: &Arc<RawObjects>,
+    availability: &Arc<Availability>,
     unlisted: &Unlisted,
 ) -> Vec<JoinHandle<()>> {
     let transport = transport.clone().checking_store();

@@ -125,7 +125,7 @@ impl Scheduling {
         let (running, registry) = (options.config.clone(), options.registry.clone());
         let named = path.clone();
         let load = move |text: &str| {
-            settings::config_of_text((&named, text), running.features(), &registry, |config| {
+            settings::config_of_text(&named, text, running.features(), &registry, |config| {
                 config.leader_election = running.leader_election.clone();
                 let kubeconfig = &running.client_connection.kubeconfig;
                 kubeconfig.clone_into(&mut config.client_connection.kubeconfig);

@@ -45,7 +45,7 @@ impl Time {
     }
 
     /// The time of an instant, in UTC.
-    pub(crate) const fn of_instant((seconds, nanos): (i64, u32)) -> Self {
+    pub(crate) const fn of_instant(seconds: i64, nanos: u32) -> Self {
         Self {
             seconds,
             nanos,

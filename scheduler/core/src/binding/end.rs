@@ -92,7 +92,8 @@ impl Bindings {
             && broken_groups.binding_failed(
                 &framework.cache,
                 waits,
-                (&attempt.pod.pod, &placed.node),
+                &attempt.pod.pod,
+                &placed.node,
                 status.is_rejected(),
                 framework.clock.now(),
             )

@@ -14,10 +14,12 @@ use std::sync::Arc;
 
 /// Holds a pod until each of the plugins allows it.
 pub(super) fn hold(
-    (waits, unbound): (&mut Waits, &mut UnboundPods),
+    waits: &mut Waits,
+    unbound: &mut UnboundPods,
     id: u64,
     placed: &AssumedPod,
-    (holds, again): (SmallVec<[Hold; 2]>, SmallVec<[PermitWait; 2]>),
+    holds: SmallVec<[Hold; 2]>,
+    again: SmallVec<[PermitWait; 2]>,
     now: Time,
 ) -> BindingStage {
     let deadline = unbound.hold(&placed.pod, &placed.node, holds, now);

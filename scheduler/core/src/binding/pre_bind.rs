@@ -129,7 +129,7 @@ impl Bindings {
                 group.into_iter().map(|at| run.of_plugin(at)).collect();
             let mut is_waiting = false;
             for run in members {
-                match pre_bind(framework, waits, (id, binding), run, None) {
+                match pre_bind(framework, waits, id, binding, run, None) {
                     Some(Ok(())) => {}
                     None => is_waiting = true,
                     Some(Err(status)) => return pre_bind_failed(framework, binding, status),
@@ -159,7 +159,7 @@ impl Bindings {
         let Some(run) = take_waiting(waiting, at) else {
             return BindingEnd::Open;
         };
-        match pre_bind(framework, waits, (id, binding), run, Some(reason)) {
+        match pre_bind(framework, waits, id, binding, run, Some(reason)) {
             Some(Err(status)) => pre_bind_failed(framework, binding, status),
             Some(Ok(())) => match &binding.stage {
                 BindingStage::PreBind { waiting, .. } if waiting.is_empty() => {
@@ -192,7 +192,8 @@ fn pre_bind_failed(
 fn pre_bind(
     framework: &mut Framework,
     waits: &mut Waits,
-    (id, binding): (u64, &mut PodBinding),
+    id: u64,
+    binding: &mut PodBinding,
     mut run: PointRun,
     reason: Option<WakeReason>,
 ) -> Option<Result<(), Status>> {

@@ -35,7 +35,8 @@ impl BrokenGroups {
         &mut self,
         cache: &Cache,
         waits: &mut Waits,
-        (pod, node): (&Pod, &Str),
+        pod: &Pod,
+        node: &Str,
         is_rejected: bool,
         now: Time,
     ) -> bool {

@@ -86,14 +86,16 @@ impl Framework {
             work,
             ..
         } = attempt;
-        self.evaluator_of(nominated, (profile, pod, work), evaluation)
+        self.evaluator_of(nominated, profile, pod, work, evaluation)
     }
 
     /// An evaluator for a pod with an evaluation of its own.
     pub(crate) fn evaluator_of<'a>(
         &'a mut self,
         nominated: &'a Nominator,
-        (profile, pod, work): (&'a Profile, &'a Arc<PodInfo>, &'a Work),
+        profile: &'a Profile,
+        pod: &'a Arc<PodInfo>,
+        work: &'a Work,
         evaluation: &'a mut Evaluation,
     ) -> Evaluator<'a> {
         Evaluator {

@@ -56,7 +56,7 @@ impl Framework {
             let point = span.point.as_str();
             point_took(&mut self.metrics, point, span.code, &profile, span.nanos);
             left = left.saturating_sub(span.nanos);
-            trace_point(&self.clock, attempt, (point, span.code), span.nanos, left);
+            trace_point(&self.clock, attempt, point, span.code, span.nanos, left);
         }
     }
 
@@ -188,7 +188,8 @@ pub(super) fn point_took(
 pub(super) fn trace_point(
     clock: &CoreClock,
     attempt: &mut Attempt,
-    (point, code): (&'static str, Code),
+    point: &'static str,
+    code: Code,
     nanos: u64,
     ended_before: u64,
 ) {

@@ -147,7 +147,7 @@ impl PointRun {
         };
         point_took(metrics, self.point, code, &attempt.profile, nanos);
         if self.is_begun {
-            trace_point(clock, attempt, (self.point, code), nanos, 0);
+            trace_point(clock, attempt, self.point, code, nanos, 0);
         }
     }
 }

@@ -202,8 +202,8 @@ fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
         waiting["oldest"] = json!(oldest.rfc3339());
     }
     let valid = match quota.error {
-        None => condition(quota.object, "Valid", ("True", "Valid", ""), now),
-        Some(error) => condition(quota.object, "Valid", ("False", "InvalidSpec", error), now),
+        None => condition(quota.object, "Valid", "True", "Valid", "", now),
+        Some(error) => condition(quota.object, "Valid", "False", "InvalidSpec", error, now),
     };
     let stuck = quota.stuck.as_ref().map(ToString::to_string);
     let fits = match &stuck {
@@ -214,7 +214,7 @@ fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
             format!("the first pod in line can never be admitted: {text}"),
         ),
     };
-    let fits = condition(quota.object, "FirstFits", (fits.0, fits.1, &fits.2), now);
+    let fits = condition(quota.object, "FirstFits", fits.0, fits.1, &fits.2, now);
     let mut status = json!({
         "conditions": [valid, fits],
         "waiting": waiting,
@@ -242,7 +242,9 @@ fn summary(amounts: &Value) -> String {
 fn condition(
     object: &CustomObject,
     kind: &str,
-    (status, reason, message): (&str, &str, &str),
+    status: &str,
+    reason: &str,
+    message: &str,
     now: Time,
 ) -> Value {
     let known = object.value.pointer("/status/conditions");

@@ -182,7 +182,8 @@ impl Cycle {
                 .any(|spec| spec.filters || spec.prioritizes);
         let feasible = framework.evaluator(nominator, attempt).feasible(
             possible,
-            (percentage, is_distinguished),
+            percentage,
+            is_distinguished,
             &mut self.start_node,
             &mut search.diagnosis,
         );

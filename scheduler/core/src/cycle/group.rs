@@ -166,7 +166,7 @@ impl Cycle {
                 member.attempt.info.set_group_rejectors(all.clone());
             }
         }
-        let status = submit(core, run, (status, &nominations), &mut ended);
+        let status = submit(core, run, status, &nominations, &mut ended);
         let end = match status.code() {
             Code::Success => GroupEnd::Success,
             Code::Error => GroupEnd::Error,
@@ -246,7 +246,7 @@ impl Cycle {
     ) -> Status {
         let children = framework.cache.cluster().groups().children(key);
         let mut started = 0;
-        let mut answer = feasible(&framework.context(), &run.profile, key, (0, children.len()));
+        let mut answer = feasible(&framework.context(), &run.profile, key, 0, children.len());
         for (at, child) in children.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
@@ -264,7 +264,8 @@ impl Cycle {
                 &framework.context(),
                 &run.profile,
                 key,
-                (started, children.len() - at - 1),
+                started,
+                children.len() - at - 1,
             );
         }
         settled(answer)
@@ -286,8 +287,14 @@ impl Cycle {
             let members = cluster.pods.members(key);
             members.map_or(0, |members| members.scheduled().len())
         };
-        let count = (scheduled(framework.cache.cluster()), members.len());
-        let mut answer = feasible(&framework.context(), &run.profile, key, count);
+        let placed = scheduled(framework.cache.cluster());
+        let mut answer = feasible(
+            &framework.context(),
+            &run.profile,
+            key,
+            placed,
+            members.len(),
+        );
         for (tried, at) in members.iter().enumerate() {
             if !goes_on(&answer) {
                 break;
@@ -300,11 +307,9 @@ impl Cycle {
                 ));
             }
             // Counted again: a member that was just placed is a scheduled member of the cluster.
-            let count = (
-                scheduled(framework.cache.cluster()),
-                members.len() - tried - 1,
-            );
-            answer = feasible(&framework.context(), &run.profile, key, count);
+            let placed = scheduled(framework.cache.cluster());
+            let untried = members.len() - tried - 1;
+            answer = feasible(&framework.context(), &run.profile, key, placed, untried);
         }
         settled(answer)
     }
@@ -396,7 +401,8 @@ fn feasible(
     cx: &Context<'_>,
     profile: &Profile,
     group: &GroupKey,
-    (scheduled, remaining): (usize, usize),
+    scheduled: usize,
+    remaining: usize,
 ) -> Status {
     let progress = GroupProgress {
         group,

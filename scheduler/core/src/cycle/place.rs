@@ -93,7 +93,8 @@ pub(super) fn resume_reserve(
     nominator: &Nominator,
     attempt: &mut Attempt,
     placed: AssumedPod,
-    (run, generation): (PointRun, u64),
+    run: PointRun,
+    generation: u64,
     reason: WakeReason,
 ) -> StageEnd {
     if deleting(&framework.cache, attempt).is_some() {
@@ -140,8 +141,13 @@ fn no_longer_fits(
         return None;
     }
     let mut evaluation = Evaluation::default();
-    let of_attempt = (&*attempt.profile, &attempt.pod, &attempt.work);
-    let mut evaluator = framework.evaluator_of(nominator, of_attempt, &mut evaluation);
+    let mut evaluator = framework.evaluator_of(
+        nominator,
+        &attempt.profile,
+        &attempt.pod,
+        &attempt.work,
+        &mut evaluation,
+    );
     // The filters must not count the pod itself, so it is removed for the check.
     evaluator.cluster.nodes.begin();
     evaluator.cluster.nodes.remove_pod_at(slot, uid);

@@ -149,7 +149,7 @@ impl Intake<'_> {
                 let updating = self.nanos().saturating_sub(began);
                 let (old, new) = (Object::Node(old), Object::Node(node));
                 for event in events {
-                    self.move_timed(&event, (&old, &new), updating);
+                    self.move_timed(&event, &old, &new, updating);
                 }
             }
         }
@@ -224,7 +224,7 @@ impl Intake<'_> {
 
     /// Wakes the pods that one of several events of a change may help. The event's duration is that of the change,
     /// which took `updating` nanoseconds, and its own.
-    fn move_timed(&mut self, event: &ClusterEvent, (old, new): (&Object, &Object), updating: u64) {
+    fn move_timed(&mut self, event: &ClusterEvent, old: &Object, new: &Object, updating: u64) {
         let began = self.stage_began();
         self.core.move_all(event, Some(old), Some(new), None);
         let nanos = updating.saturating_add(self.nanos().saturating_sub(began));

@@ -59,7 +59,7 @@ impl Scheduler {
             stopwatch: &NoStopwatch,
             ..core
                 .framework
-                .evaluator_of(nominator, (&profile, &info, &work), &mut evaluation)
+                .evaluator_of(nominator, &profile, &info, &work, &mut evaluation)
         };
         let cluster = &mut *evaluator.cluster;
         cluster.nodes.begin();

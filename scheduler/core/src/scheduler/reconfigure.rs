@@ -103,9 +103,8 @@ impl Scheduler {
         core.set_configuration(profiles, percentage, new.extenders.clone());
         self.cycle.forget_answers();
         // The queue follows the profiles.
-        let backoffs = (new.pod_initial_backoff, new.pod_max_backoff);
         let (queue, cx) = core.queue_with_context();
-        queue.reconfigure(&cx, backoffs, hooks);
+        queue.reconfigure(&cx, new.pod_initial_backoff, new.pod_max_backoff, hooks);
         let joined = enqueue_newcomers(&core.framework, &mut core.queue, &mut core.calls, others);
         self.settle();
         Ok(Reconfigured {

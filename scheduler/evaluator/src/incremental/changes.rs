@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 pub(super) fn note_changes(
     evaluator: &Evaluator<'_>,
     scratch: &mut Scratch,
-    (log, nominations): (u64, u64),
+    log: u64,
+    nominations: u64,
     reads_pods: bool,
 ) -> bool {
     let (table, nominated) = (&evaluator.cluster.nodes, evaluator.nominated);

@@ -196,7 +196,8 @@ impl Column {
         &mut self,
         evaluator: &mut Evaluator<'_>,
         plan: &Plan,
-        (rows, scratch): (&Rows, &mut Scratch),
+        rows: &Rows,
+        scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let before = self.seen;
         if before.is_none() {
@@ -235,7 +236,13 @@ impl Column {
             for slot in rows.changes.since(before.0).ok_or(Unkeepable)? {
                 scratch.note(slot);
             }
-        } else if !note_changes(evaluator, scratch, before, self.group == Group::Pods) {
+        } else if !note_changes(
+            evaluator,
+            scratch,
+            before.0,
+            before.1,
+            self.group == Group::Pods,
+        ) {
             return Err(Unkeepable);
         }
         let again = std::mem::take(&mut self.again);
@@ -281,7 +288,8 @@ impl Column {
     pub(super) fn answer_for_now(
         &mut self,
         evaluator: &mut Evaluator<'_>,
-        (rows, scratch): (&Rows, &mut Scratch),
+        rows: &Rows,
+        scratch: &mut Scratch,
         slot: Slot,
     ) -> Result<(), Unkeepable> {
         scratch.begin();

@@ -12,17 +12,19 @@ impl Evaluator<'_> {
     /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
     pub fn find_with(
         &mut self,
-        (answer_cache, compare): (&mut AnswerCache, bool),
+        answer_cache: &mut AnswerCache,
+        compare: bool,
         scope: Option<&[Slot]>,
         percentage_of_nodes: Option<i32>,
         start: &mut usize,
         rng: &mut fastrand::Rng,
     ) -> Found {
-        let before = (rng.clone(), *start);
-        match answer_cache.find(self, scope, (percentage_of_nodes, &mut *start), rng) {
+        let (rng_before, start_before) = (rng.clone(), *start);
+        match answer_cache.find(self, scope, percentage_of_nodes, start, rng) {
             Some(found) => {
                 if compare || cfg!(debug_assertions) {
-                    let after = self.compare(&found, scope, percentage_of_nodes, before);
+                    let after =
+                        self.compare(&found, scope, percentage_of_nodes, rng_before, start_before);
                     assert!(
                         after.is_none_or(|after| after == (rng.clone(), *start)),
                         "the evaluators have used the generator or the start differently for pod {}",
@@ -62,7 +64,8 @@ impl Evaluator<'_> {
         found: &Found,
         scope: Option<&[Slot]>,
         percentage_of_nodes: Option<i32>,
-        (mut rng, mut start): (fastrand::Rng, usize),
+        mut rng: fastrand::Rng,
+        mut start: usize,
     ) -> Option<(fastrand::Rng, usize)> {
         let mut evaluation = Evaluation::default();
         // The budget is what the first decision had: its own work does not count.

@@ -27,18 +27,18 @@ pub(super) struct RememberedFragments {
 }
 
 impl RememberedFragments {
-    /// Finds the fragments of a pod of this plan, template and version, or has them written. False when they cannot be.
+    /// Finds the fragments of a pod, by the place of its plan and its template, or has them written. False when they cannot be.
     ///
     /// # Panics
     /// In a debug build, if the remembered fragments differ from the written fragments: a plugin has a wrong version.
     pub(super) fn find(
         &mut self,
-        (plan, template, version): (usize, TemplateKey, u64),
+        key: (usize, TemplateKey),
+        version: u64,
         pod: &PodInfo,
         fragments: &mut [Fragment; 3],
         write: impl Fn(&mut [Fragment; 3]) -> bool,
     ) -> bool {
-        let key = (plan, template);
         if let Some(known) = self.by_template.get(&key)
             && known.version == version
         {
@@ -107,9 +107,9 @@ mod tests {
                 times.set(times.get() + 1);
                 parts(text)(fragments)
             };
-            let key = (0, pod.template_key().expect("a key"), version);
+            let key = (0, pod.template_key().expect("a key"));
             let mut fragments = <[Fragment; 3]>::default();
-            let is_found = remembered.find(key, pod, &mut fragments, write);
+            let is_found = remembered.find(key, version, pod, &mut fragments, write);
             assert_eq!(is_found, !text.is_empty(), "{situation}");
             // A debug build writes the fragments again to compare them.
             let is_compared = cfg!(debug_assertions);
@@ -126,8 +126,8 @@ mod tests {
         let mut remembered = RememberedFragments::default();
         for team in 0..=TEMPLATES_MAX {
             let pod = pod("p").label("team", &team.to_string()).info();
-            let key = (0, pod.template_key().expect("a key"), 0);
-            remembered.find(key, &pod, &mut Default::default(), parts("a b c"));
+            let key = (0, pod.template_key().expect("a key"));
+            remembered.find(key, 0, &pod, &mut Default::default(), parts("a b c"));
             assert!(remembered.by_template.len() <= TEMPLATES_MAX);
         }
         assert_eq!(remembered.by_template.len(), 1);

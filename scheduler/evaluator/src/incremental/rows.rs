@@ -67,7 +67,7 @@ impl Rows {
         }
         scratch.begin();
         let is_known = self.seen.is_some_and(|(log, nominated, resources)| {
-            resources == seen.2 && note_changes(evaluator, scratch, (log, nominated), true)
+            resources == seen.2 && note_changes(evaluator, scratch, log, nominated, true)
         });
         if !is_known {
             *self = Self {

@@ -231,10 +231,9 @@ impl World {
             work: None,
             stopwatch: &NoStopwatch,
         };
-        let search = (percentage, &mut 0);
         let kept = self
             .answer_cache
-            .find(&mut evaluator, None, search, &mut rng);
+            .find(&mut evaluator, None, percentage, &mut 0, &mut rng);
         let asked = self.asked.load(Ordering::Relaxed);
         let is_plain = kept.is_none();
         assert_eq!(
@@ -243,7 +242,7 @@ impl World {
         );
         let found = kept.unwrap_or_else(|| {
             let answer_cache = &mut self.answer_cache;
-            evaluator.find_with((answer_cache, true), None, percentage, &mut 0, &mut rng)
+            evaluator.find_with(answer_cache, true, None, percentage, &mut 0, &mut rng)
         });
         let stated = match found {
             Found::Placed(placement) => placement.name.to_string(),
@@ -397,8 +396,7 @@ fn a_percentage_ends_the_search_in_kept_answers() {
             stopwatch: &NoStopwatch,
         };
         let cache = &mut world.answer_cache;
-        let found =
-            evaluator.find_with((cache, true), None, Some(percentage), &mut start, &mut rng);
+        let found = evaluator.find_with(cache, true, None, Some(percentage), &mut start, &mut rng);
         let Found::Placed(placement) = found else {
             panic!("{found:?}");
         };

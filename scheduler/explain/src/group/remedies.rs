@@ -39,7 +39,9 @@ const NAMES_MAX: usize = 5;
 /// A group whose members wait.
 pub(super) struct GroupCase<'a> {
     pub(super) facts: &'a GroupFacts,
-    pub(super) group: (&'a Arc<Profile>, &'a GroupKey),
+    pub(super) profile: &'a Arc<Profile>,
+    /// The root of its hierarchy.
+    pub(super) root: &'a GroupKey,
     pub(super) waiting: &'a [WaitingMember],
     pub(super) findings: &'a Findings,
     /// Whether the waiting members can be placed without a change.
@@ -88,7 +90,7 @@ impl GroupCase<'_> {
         notes: &mut Vec<String>,
     ) -> Vec<GroupRemedy> {
         let mut found = Vec::new();
-        let (_, root) = self.group;
+        let root = self.root;
         let is_ready = snapshot.cluster.is_ready(root);
         let gated: Vec<&MemberFact> = self.facts.members.iter().filter(|m| is_gated(m)).collect();
         if !gated.is_empty() {
@@ -171,7 +173,7 @@ impl GroupCase<'_> {
             return false;
         };
         let fits = with_edits(snapshot, &first.pod, edits, |snapshot, _| {
-            let mut trial = Trial::begin(snapshot, self.group, waiting, budget);
+            let mut trial = Trial::begin(snapshot, self.profile, self.root, waiting, budget);
             let fits = trial.run().is_ok();
             trial.end();
             fits
@@ -303,7 +305,7 @@ impl GroupCase<'_> {
             let remedy = self.with_minimum(snapshot, key, min, budget);
             found.extend(remedy);
         }
-        let (_, root) = self.group;
+        let root = self.root;
         if root.kind == GroupKind::CompositePodGroup
             && let Some(min) = self.facts.of(root).and_then(|root| root.spec.gang_min())
         {
@@ -388,7 +390,7 @@ impl GroupCase<'_> {
         budget: &mut usize,
         found: &mut Vec<GroupRemedy>,
     ) {
-        let (_, root) = self.group;
+        let root = self.root;
         let Some(root) = self.facts.of(root) else {
             return;
         };
@@ -445,7 +447,7 @@ impl GroupCase<'_> {
         let waiting: Vec<WaitingMember> = waiting.collect();
         let first = waiting.first().filter(|_| *budget > 0)?;
         let results = with_edits(snapshot, &first.pod, &edits, |snapshot, _| {
-            let mut trial = Trial::begin(snapshot, self.group, &waiting, budget);
+            let mut trial = Trial::begin(snapshot, self.profile, self.root, &waiting, budget);
             let results = trial.make_room();
             trial.end();
             results

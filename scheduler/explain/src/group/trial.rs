@@ -73,7 +73,8 @@ impl<'a> Trial<'a> {
     /// The members do not count on the nodes to which they are nominated.
     pub(crate) fn begin(
         snapshot: &'a mut Snapshot,
-        (profile, root): (&Arc<Profile>, &GroupKey),
+        profile: &Arc<Profile>,
+        root: &GroupKey,
         members: &[WaitingMember],
         budget: &'a mut usize,
     ) -> Self {
@@ -282,7 +283,7 @@ impl<'a> Trial<'a> {
     fn evaluate_composite(&mut self, key: &GroupKey, nodes: &[Slot]) -> Status {
         let children = self.snapshot.cluster.groups().children(key);
         let mut started = 0;
-        let mut answer = self.feasible(key, (0, children.len()));
+        let mut answer = self.feasible(key, 0, children.len());
         for (at, child) in children.iter().enumerate() {
             if !goes_on(&answer) && self.findings.is_none() {
                 break;
@@ -292,7 +293,7 @@ impl<'a> Trial<'a> {
                 return status;
             }
             started += usize::from(status.is_success());
-            answer = self.feasible(key, (started, children.len() - at - 1));
+            answer = self.feasible(key, started, children.len() - at - 1);
         }
         settled(answer)
     }
@@ -303,7 +304,7 @@ impl<'a> Trial<'a> {
             .collect();
         let mark = self.placed.len();
         let mut unfit = Vec::new();
-        let mut answer = self.feasible(key, (self.scheduled(key), members.len()));
+        let mut answer = self.feasible(key, self.scheduled(key), members.len());
         for (tried, at) in members.iter().enumerate() {
             if !goes_on(&answer) && self.findings.is_none() {
                 break;
@@ -314,8 +315,8 @@ impl<'a> Trial<'a> {
             if !self.place_member(*at, nodes) {
                 unfit.push(*at);
             }
-            let count = (self.scheduled(key), members.len() - tried - 1);
-            answer = self.feasible(key, count);
+            let untried = members.len() - tried - 1;
+            answer = self.feasible(key, self.scheduled(key), untried);
         }
         self.note(key, mark, &unfit, nodes);
         settled(answer)
@@ -367,7 +368,7 @@ impl<'a> Trial<'a> {
 
     /// The answer of the PlacementFeasible plugins about a group, from the numbers of its scheduled and untried
     /// members.
-    fn feasible(&self, group: &GroupKey, (scheduled, remaining): (usize, usize)) -> Status {
+    fn feasible(&self, group: &GroupKey, scheduled: usize, remaining: usize) -> Status {
         let cx = self.snapshot.context();
         let progress = GroupProgress {
             group,

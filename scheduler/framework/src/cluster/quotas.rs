@@ -293,7 +293,7 @@ impl Quotas {
         if space.ruled.is_some() {
             let pod = pod.map(|pod| &**pod);
             let gangs = tracking::gangs_of_change(before, pod, facts);
-            self.follow(namespace, uid, (pod, is_new), &gangs, facts);
+            self.follow(namespace, uid, pod, is_new, &gangs, facts);
         } else if pod.is_none() {
             self.drop_empty(namespace);
         }
@@ -318,7 +318,7 @@ impl Quotas {
             let users = facts.pods.using_claim(namespace, name);
             let uids: Vec<Str> = users.map(|pod| pod.uid().clone()).collect();
             for uid in uids {
-                self.follow(namespace, &uid, (facts.pod(&uid), false), &[], facts);
+                self.follow(namespace, &uid, facts.pod(&uid), false, &[], facts);
             }
         }
     }
@@ -344,7 +344,7 @@ impl Quotas {
         let members: BTreeMap<LineKey, &Pod> = members.map(|pod| (LineKey::of(pod), pod)).collect();
         let mut gangs = BTreeMap::new();
         for pod in members.into_values() {
-            self.follow(pod.namespace(), pod.uid(), (Some(pod), false), &[], facts);
+            self.follow(pod.namespace(), pod.uid(), Some(pod), false, &[], facts);
             if let Some(gang) = tracking::gang_of(pod, facts) {
                 gangs.insert(gang, pod);
             }
@@ -352,7 +352,7 @@ impl Quotas {
         // The number of members that a gang requires may have changed.
         for (gang, pod) in gangs {
             let (namespace, uid) = (pod.namespace(), pod.uid());
-            self.follow(namespace, uid, (Some(pod), false), &[gang], facts);
+            self.follow(namespace, uid, Some(pod), false, &[gang], facts);
         }
     }
 }

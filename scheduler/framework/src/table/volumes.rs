@@ -84,7 +84,7 @@ impl NodeVolumes {
     pub(super) fn open_slot(&mut self, slot: Slot, node: &str) {
         let attached = self.attachments.get(node).cloned().unwrap_or_default();
         for volume in attached {
-            self.count(slot, &volume, (0, 1));
+            self.count(slot, &volume, 0, 1);
         }
     }
 
@@ -101,7 +101,7 @@ impl NodeVolumes {
             if let Some(claim) = PodClaim::of(pod, volume) {
                 self.count_claim(slot, (pod.namespace().clone(), claim.name), sign);
             } else if let Some(volume) = volume.migrated() {
-                self.count(slot, &KnownVolume::new(volume), (sign, 0));
+                self.count(slot, &KnownVolume::new(volume), sign, 0);
             }
         }
     }
@@ -121,7 +121,7 @@ impl NodeVolumes {
         }
         let has_users = !claim.users.is_empty();
         match claim.volume.clone() {
-            Some(volume) => self.count(slot, &volume, (sign, 0)),
+            Some(volume) => self.count(slot, &volume, sign, 0),
             None if !has_users => drop(self.claims.remove(&key)),
             None => {}
         }
@@ -143,7 +143,7 @@ impl NodeVolumes {
         }
     }
 
-    fn count(&mut self, slot: Slot, volume: &KnownVolume, (uses, attachments): (i32, i32)) {
+    fn count(&mut self, slot: Slot, volume: &KnownVolume, uses: i32, attachments: i32) {
         if uses != 0 {
             self.count_source(volume, uses);
         }
@@ -199,10 +199,10 @@ impl NodeVolumes {
         for (slot, uses) in &users {
             let uses = i32::try_from(*uses).unwrap_or(i32::MAX);
             if let Some(before) = &before {
-                self.count(*slot, before, (-uses, 0));
+                self.count(*slot, before, -uses, 0);
             }
             if let Some(volume) = &volume {
-                self.count(*slot, volume, (uses, 0));
+                self.count(*slot, volume, uses, 0);
             }
         }
         Some(users.into_iter().map(|(slot, _)| slot).collect())
@@ -227,10 +227,10 @@ impl NodeVolumes {
         }
         if let Some(slot) = slot {
             for volume in &before {
-                self.count(slot, volume, (0, -1));
+                self.count(slot, volume, 0, -1);
             }
             for volume in &volumes {
-                self.count(slot, volume, (0, 1));
+                self.count(slot, volume, 0, 1);
             }
         }
         true

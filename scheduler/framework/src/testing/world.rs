@@ -149,7 +149,8 @@ impl World {
         plugin: impl EnqueueExtensions,
         event: &ClusterEvent,
         pod: &Pod,
-        (old, new): (Option<Object>, Option<Object>),
+        old: Option<Object>,
+        new: Option<Object>,
     ) -> Result<Option<Hint>, HintError> {
         let change = Change {
             old: old.as_ref(),

@@ -335,7 +335,7 @@ impl Buffers {
 /// The pod that stands for a chunk.
 fn chunk(key: &ObjectKey, template: &Value, buffer: &Value, name: &str) -> Value {
     let version = buffer["apiVersion"].as_str().unwrap_or(GROUP);
-    let mut pod = new_pod(key, template, (version, KIND, name));
+    let mut pod = new_pod(key, template, version, KIND, name);
     // The lowest priority, so that a chunk only uses room that no other pod needs.
     pod["spec"]["priority"] = i32::MIN.into();
     pod["spec"]["preemptionPolicy"] = "Never".into();
@@ -355,7 +355,7 @@ fn decoded(pod: &Value) -> Result<Arc<Pod>, String> {
 /// The number of chunks whose requests are within the limits.
 fn within_limits(template: &Value, limits: &Value) -> Result<u64, String> {
     let key = (Kind::Pod, String::new(), "chunk".to_owned());
-    let pod = decoded(&new_pod(&key, template, ("", KIND, "")))?;
+    let pod = decoded(&new_pod(&key, template, "", KIND, ""))?;
     let requests = pod_requests(&pod, SumOptions::PENDING);
     let mut chunks: Option<u64> = None;
     for (resource, limit) in limits.as_object().into_iter().flatten() {

@@ -76,7 +76,7 @@ pub(crate) fn apply(
             let Some(key) = key else {
                 continue;
             };
-            let pod = new_pod(&key, &wanted, (VERSION, KIND, &name));
+            let pod = new_pod(&key, &wanted, VERSION, KIND, &name);
             raw.insert(key.clone(), pod);
             added.pods.push(key);
         }

@@ -114,7 +114,7 @@ pub(crate) fn apply(
                 break key;
             }
         };
-        let pod = new_pod(&key, &model, (version, kind, &name));
+        let pod = new_pod(&key, &model, version, kind, &name);
         if number == 1 && template.is_object() {
             strict::check_new(raw, place, &key, &pod)?;
         }
@@ -170,7 +170,9 @@ pub(crate) fn remove(raw: &mut ClusterJson, key: &ObjectKey, added: &mut Added) 
 pub(crate) fn new_pod(
     key: &ObjectKey,
     model: &Value,
-    (version, kind, owner): (&str, &str, &str),
+    version: &str,
+    kind: &str,
+    owner: &str,
 ) -> Value {
     let (_, namespace, name) = key;
     let mut spec = model["spec"].clone();

@@ -45,7 +45,7 @@ pub(crate) fn template(document: &Document, others: &Others) -> Result<FitTempla
             format!("{kind} has no template of a pod; give a Pod, a PodTemplate or a workload"),
         ));
     }
-    let mut pod = new_pod(&key, model, (&version, &kind, &key.2));
+    let mut pod = new_pod(&key, model, &version, &kind, &key.2);
     if matches!(kind.as_str(), "Pod" | "PodTemplate") {
         pod["metadata"]["ownerReferences"] = Value::Null;
     }

@@ -81,7 +81,9 @@ pub(super) fn find(
     let start = offset(pod, potential, now);
     let mut errors = Vec::new();
     let found = results.search(
-        (start, enough, wish == Wish::All),
+        start,
+        enough,
+        wish == Wish::All,
         |node| match select(dry_run, &features, pod, node) {
             Ok(victims) if victims.pods.is_empty() && !may_be_empty => {
                 let view = dry_run.cluster().nodes.get(node);

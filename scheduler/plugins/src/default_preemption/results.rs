@@ -146,7 +146,9 @@ impl Results {
     /// error.
     pub(super) fn search(
         &mut self,
-        (start, enough, all): (usize, usize, bool),
+        start: usize,
+        enough: usize,
+        all: bool,
         mut dry_run: impl FnMut(Slot) -> Result<(Str, Result<DryRunVictims, Status>), NodeError>,
         errors: &mut Vec<NodeError>,
     ) -> Vec<(Slot, DryRunVictims)> {
@@ -424,7 +426,7 @@ mod tests {
                 });
                 for all in [false, true] {
                     let run = |slot: Slot| dry_run(nodes[slot.index()], slot.index());
-                    let found = results.search((start, enough, all), run, &mut Vec::new());
+                    let found = results.search(start, enough, all, run, &mut Vec::new());
                     let found: Vec<usize> = found.iter().map(|(slot, _)| slot.index()).collect();
                     if all {
                         assert_eq!(found, expected, "{case}")

@@ -89,8 +89,10 @@ impl<'a> Shortage<'a> {
     /// The shortage for a pod that requests an amount and holds `own` of it on the node already.
     pub(super) fn of(
         resource: &'a str,
-        (request, own): (i64, i64),
-        (allocatable, held): (i64, i64),
+        request: i64,
+        own: i64,
+        allocatable: i64,
+        held: i64,
     ) -> Option<Self> {
         let wanted = request.saturating_sub(own).max(0);
         let free = allocatable.saturating_sub(held);
@@ -104,7 +106,7 @@ impl<'a> Shortage<'a> {
 
     /// The shortage of places. As in kube-scheduler, preemption is tried even if a node allows no pod.
     pub(super) fn of_pods(pods: i64, allowed: i64) -> Option<Self> {
-        let shortage = Self::of(PODS, (1, 0), (allowed, pods))?;
+        let shortage = Self::of(PODS, 1, 0, allowed, pods)?;
         Some(Self {
             is_hopeless: false,
             ..shortage
@@ -185,8 +187,8 @@ impl NodeResourcesFit {
                 ResourceId::MEMORY => own.memory,
                 _ => own.ephemeral_storage,
             });
-            let offered = (node.allocatable(id), node.requested(id));
-            Shortage::of(resource, (request, own), offered)
+            let (allocatable, held) = (node.allocatable(id), node.requested(id));
+            Shortage::of(resource, request, own, allocatable, held)
                 .into_iter()
                 .for_each(&mut found);
         }
@@ -199,7 +201,7 @@ impl NodeResourcesFit {
                 continue;
             }
             let own = own.map_or(0, |own| own.scalar(&scalar.name));
-            Shortage::of(&scalar.name, (scalar.amount, own), (allocatable, held))
+            Shortage::of(&scalar.name, scalar.amount, own, allocatable, held)
                 .into_iter()
                 .for_each(&mut found);
         }

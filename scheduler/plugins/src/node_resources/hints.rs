@@ -116,9 +116,8 @@ pub(super) fn allocatable(node: &Node) -> Resources {
 
 /// Returns whether the pod fits the empty node. Resources that devices back are not compared.
 fn fits_empty(wanted: &Resources, offered: &Resources, by_devices: impl Fn(&str) -> bool) -> bool {
-    let is_enough = |resource: &str, request, offered| {
-        Shortage::of(resource, (request, 0), (offered, 0)).is_none()
-    };
+    let is_enough =
+        |resource: &str, request, offered| Shortage::of(resource, request, 0, offered, 0).is_none();
     let mut scalars = wanted.scalars.iter();
     Shortage::of_pods(0, offered.pods).is_none()
         && is_enough(CPU, wanted.milli_cpu, offered.milli_cpu)

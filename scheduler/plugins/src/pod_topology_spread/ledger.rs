@@ -126,7 +126,7 @@ impl SpreadLedger {
                 continue;
             };
             let before = before.get(counts.tally).copied().unwrap_or(0);
-            counts.node_moved(slot, to, (before, after), changed);
+            counts.node_moved(slot, to, before, after, changed);
         }
     }
 

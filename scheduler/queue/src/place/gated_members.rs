@@ -64,7 +64,7 @@ impl QueuePlaces {
         });
         self.members.insert(uid, id);
         if let Some(entry) = self.entries.get(id) {
-            self.waiting.insert((id, entry), None, &self.profiles);
+            self.waiting.insert(id, entry, None, &self.profiles);
         }
     }
 
@@ -72,7 +72,7 @@ impl QueuePlaces {
     pub(crate) fn remove_member(&mut self, uid: &str) {
         let id = self.members.remove(uid);
         if let Some((id, entry)) = id.and_then(|id| Some((id, self.entries.remove(id)?))) {
-            self.waiting.remove((id, &entry), None);
+            self.waiting.remove(id, &entry, None);
         }
     }
 

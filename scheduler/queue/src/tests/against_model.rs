@@ -305,7 +305,7 @@ impl Both {
                 let (queue, cx) = fields!(self.bench);
                 let change = Change { old, new };
                 queue.move_all(&cx, &event, change, up_to.is_some().then_some(check));
-                model.event(cx.cluster, &event, (old, new), check);
+                model.event(cx.cluster, &event, old, new, check);
             }
             Op::Activate(pod) => {
                 let (queue, cx) = fields!(self.bench);

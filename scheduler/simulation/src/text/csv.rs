@@ -260,7 +260,8 @@ fn read_pods(
             let (namespace, priority) = (text.pod.pod.namespace(), text.pod.pod.spec.priority);
             groups
                 .add(
-                    (namespace, name),
+                    namespace,
+                    name,
                     minimum,
                     row.name("group-topology"),
                     priority,

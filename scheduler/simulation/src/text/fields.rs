@@ -271,7 +271,8 @@ impl GroupsOfPods {
     /// Adds pods of a group.
     pub(super) fn add(
         &mut self,
-        (namespace, name): (&Str, &Str),
+        namespace: &Str,
+        name: &Str,
         minimum: Option<u32>,
         topology: Option<Str>,
         priority: Option<i32>,

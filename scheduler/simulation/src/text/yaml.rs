@@ -147,8 +147,8 @@ fn pods(
         let added = names.add(namespace, &made.name, made.count, place.line());
         added.map_err(|e| mistake(place, e.to_string()))?;
         if let Some(name) = made.pod.pod_group_name() {
-            let group = (namespace, name);
-            let added = groups.add(group, None, None, made.pod.spec.priority, made.count);
+            let priority = made.pod.spec.priority;
+            let added = groups.add(namespace, name, None, None, priority, made.count);
             added.map_err(|e| mistake(place, e))?;
         }
         pods.push((made, arrival, gates));

@@ -81,7 +81,9 @@ impl<'a> KeptCluster<'a> {
     pub(super) fn new(
         history: AnswerHistory,
         objects: &[Value],
-        (profile, features, pod): (&'a Profile, &'a FeatureGates, &'a Arc<PodInfo>),
+        profile: &'a Profile,
+        features: &'a FeatureGates,
+        pod: &'a Arc<PodInfo>,
         seed: u64,
     ) -> Result<Self, String> {
         let mut kept = Self {
@@ -143,7 +145,7 @@ impl<'a> KeptCluster<'a> {
         for i in 0..4 {
             let mut evaluation = Evaluation::default();
             let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
-            let found = evaluator.find_with((answer_cache, true), None, None, &mut 0, rng);
+            let found = evaluator.find_with(answer_cache, true, None, None, &mut 0, rng);
             let berth_scheduler::evaluator::Found::Placed(placement) = found else {
                 break;
             };
@@ -196,7 +198,7 @@ impl<'a> KeptCluster<'a> {
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut evaluator, answer_cache) = self.evaluator(&mut evaluation);
-        let found = evaluator.find_with((answer_cache, true), None, None, &mut 0, &mut rng);
+        let found = evaluator.find_with(answer_cache, true, None, None, &mut 0, &mut rng);
         let answers = super::compare_found(expect, comparison, found);
         comparison.post_filter(expect, || {
             let mut run = DecisionRun {

@@ -28,7 +28,7 @@ fn is_kept(case: &DecisionCase, registry: &Registry) -> Result<bool, String> {
     };
     let profile = Profile::build(&spec, registry, &features).map_err(|e| format!("{e:?}"))?;
     let pod = Arc::new(PodInfo::new(pod));
-    Ok(from_kept(case, (&profile, &features, &pod), registry)?.is_some())
+    Ok(from_kept(case, &profile, &features, &pod, registry)?.is_some())
 }
 
 fn family(id: &str) -> &str {

@@ -70,7 +70,8 @@ impl Rate {
         what: impl Into<String>,
         count: usize,
         took: Duration,
-        (before, after): (Cpu, Cpu),
+        before: Cpu,
+        after: Cpu,
     ) -> Self {
         let seconds = took.as_secs_f64().max(f64::EPSILON);
         let each = |seconds: f64| seconds * 1e6 / count.max(1) as f64;

@@ -117,7 +117,7 @@ pub(super) fn check_groups(world: &World, scene: &Scene<'_>) -> Result<(), Viola
     }
     for (name, pods) in &members {
         if let Some(group) = stored(world.others(), name) {
-            check_group(world, scene, pods, (quorum(group), is_in_one_zone(group)))?;
+            check_group(world, scene, pods, quorum(group), is_in_one_zone(group))?;
         }
     }
     Ok(())
@@ -127,7 +127,8 @@ fn check_group(
     world: &World,
     scene: &Scene<'_>,
     members: &[&Pod],
-    (wanted, is_in_one_zone): (usize, bool),
+    wanted: usize,
+    is_in_one_zone: bool,
 ) -> Result<(), Violation> {
     let (placed, waiting): (Vec<&Pod>, Vec<&Pod>) =
         members.iter().partition(|pod| pod.is_assigned());

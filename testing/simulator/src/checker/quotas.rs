@@ -55,7 +55,7 @@ impl Checker {
             })
         });
         let seen: Vec<Seen<'_>> = seen.collect();
-        Account::of(&self.others, &seen, (&sight.deferring, &sight.schedulers))
+        Account::of(&self.others, &seen, &sight.deferring, &sight.schedulers)
     }
 
     /// The scheduler has processed an input. With `news`, it was a single change, so newly admitted pods are judged by

@@ -80,7 +80,8 @@ impl Checker {
     pub fn status_sent(
         &mut self,
         uid: &Str,
-        (reason, message): (&str, &str),
+        reason: &str,
+        message: &str,
         nominates: bool,
         now: Time,
     ) -> Result<(), Violation> {

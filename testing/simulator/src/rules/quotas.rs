@@ -190,7 +190,8 @@ impl Account {
     pub(crate) fn of<'a>(
         others: &Others,
         pods: &[Seen<'a>],
-        (deferring, schedulers): (&[Str], &[Str]),
+        deferring: &[Str],
+        schedulers: &[Str],
     ) -> Self {
         let quotas = quotas(others);
         let mut account = Self {

@@ -69,9 +69,13 @@ impl Run<'_, '_> {
                     ..
                 } => {
                     if let Some(c) = call.condition("PodScheduled") {
-                        let (checker, statement) =
-                            (&mut instance.checker, (&*c.reason, &*c.message));
-                        checker.status_sent(&pod.uid, statement, nominated_node.is_some(), now)?;
+                        instance.checker.status_sent(
+                            &pod.uid,
+                            &c.reason,
+                            &c.message,
+                            nominated_node.is_some(),
+                            now,
+                        )?;
                     }
                 }
                 ApiCall::ClearPreEnqueueStatus { pod, .. } => {

@@ -186,7 +186,7 @@ impl Run<'_, '_> {
             Some(sight) => (&sight.deferring[..], &sight.schedulers[..]),
             None => (&[][..], &[][..]),
         };
-        Account::of(self.world.others(), &seen, (deferring, schedulers))
+        Account::of(self.world.others(), &seen, deferring, schedulers)
     }
 
     /// Checks the statuses of quotas after everything is at rest. From then on, the world knows the pods that

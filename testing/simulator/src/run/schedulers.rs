@@ -257,7 +257,7 @@ impl Run<'_, '_> {
             (Some(_), how) => answer_of(how, None),
             (None, how) if is_carried_out(how) => {
                 let outcome = self.carry_out(&call, at != LEADER)?;
-                self.answer_in_full((id, &call), answer_of(how, Some(outcome)))
+                self.answer_in_full(id, &call, answer_of(how, Some(outcome)))
             }
             (None, how) => answer_of(how, None),
         };
@@ -294,7 +294,7 @@ impl Run<'_, '_> {
             return Ok(());
         };
         let outcome = self.carry_out(&call, at != LEADER)?;
-        let answer = self.answer_in_full((id, &call), answer_of(CallAnswer::Honest, Some(outcome)));
+        let answer = self.answer_in_full(id, &call, answer_of(CallAnswer::Honest, Some(outcome)));
         let number = self.instances[at].number;
         self.print_line(|| {
             format!(
@@ -310,7 +310,7 @@ impl Run<'_, '_> {
     }
 
     /// The answer with the version that the call has created. A quarter of the answers have no version.
-    fn answer_in_full(&self, (id, call): (CallId, &ApiCall), result: CallResult) -> CallResult {
+    fn answer_in_full(&self, id: CallId, call: &ApiCall, result: CallResult) -> CallResult {
         match id.0 % 4 {
             0 => result,
             _ => full_answer_of(&self.world, call, result),

@@ -333,7 +333,8 @@ impl<'w> Devices<'w> {
     /// When it was deleted or replaced, or has another version; or the result is not valid.
     pub fn patch_claim(
         &mut self,
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
         uid: &str,
         version: Option<&str>,
         body: &Value,

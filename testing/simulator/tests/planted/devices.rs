@@ -128,8 +128,8 @@ impl Api for Robber {
         for claim in of_pod.cloned().collect::<Vec<_>>() {
             let meta = &claim.metadata;
             let body = json!({"status": {"allocation": null, "reservedFor": null}});
-            let name = (meta.namespace.as_str(), meta.name.as_str());
-            Devices::of(world).patch_claim(name, &meta.uid, None, &body, false)?;
+            let (namespace, name) = (&meta.namespace, &meta.name);
+            Devices::of(world).patch_claim(namespace, name, &meta.uid, None, &body, false)?;
         }
         outcome
     }

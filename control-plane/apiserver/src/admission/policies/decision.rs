@@ -1,6 +1,7 @@
 //! The evaluation of one policy for one request.
 
 use super::{Expression, Expressions, Policy, Validation};
+use crate::admission::RequestObjects;
 use crate::admission::webhooks::hook;
 use crate::registry::attributes::Attributes;
 use crate::registry::{Api, Requester};
@@ -59,7 +60,7 @@ impl<'a> PolicyInput<'a> {
         api: &'a Api,
         attributes: &'a Attributes<'_>,
         resource: &ServedResource,
-        objects: (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<Self, ApiError> {
         let mut request = hook::request(api, attributes, resource, "", objects)?;
         let (object, old) = (

@@ -6,6 +6,7 @@
 
 use super::decision::{EvaluationFailure, PolicyInput, PolicyRun};
 use super::{Expression, Policies, Policy, PolicyBinding, Sort, any_of};
+use crate::admission::RequestObjects;
 use crate::registry::Api;
 use crate::registry::attributes::Attributes;
 use berth_cel::{Datum, Output};
@@ -113,7 +114,7 @@ impl Mutations {
                     refused.push((refusal_text(policy, binding, &message), reason));
                 }
             };
-            let objects = (Some(&*object), old);
+            let objects = RequestObjects::new(Some(&*object), old);
             let resource = match policy.matching.resource(api, attributes, objects) {
                 Ok(Some(resource)) => resource,
                 Ok(None) => continue,
@@ -124,7 +125,7 @@ impl Mutations {
                 }
             };
             for (j, binding) in policy.bindings.iter().enumerate() {
-                let objects = (Some(&*object), old);
+                let objects = RequestObjects::new(Some(&*object), old);
                 let parameters = match policy.parameters(api, attributes, objects, binding) {
                     Ok(parameters) => parameters,
                     Err(error) => {
@@ -231,7 +232,7 @@ struct PolicyRequest<'r> {
 
 impl PolicyRequest<'_> {
     fn input(&self, object: &Value) -> Result<PolicyInput<'_>, ApiError> {
-        let objects = (Some(object), self.old);
+        let objects = RequestObjects::new(Some(object), self.old);
         PolicyInput::new(self.api, self.attributes, self.resource, objects)
     }
 

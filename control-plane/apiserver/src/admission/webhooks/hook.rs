@@ -1,5 +1,6 @@
 //! Webhooks as the configurations state them, and the requests that they match.
 
+use crate::admission::RequestObjects;
 use crate::admission::matching::Matching;
 use crate::registry::Api;
 use crate::registry::attributes::Attributes;
@@ -80,12 +81,12 @@ impl Hook {
         &self,
         api: &Api,
         attributes: &Attributes<'_>,
-        (object, old): (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<Option<Arc<ServedResource>>, ApiError> {
-        let Some(resource) = self.matching.resource(api, attributes, (object, old))? else {
+        let Some(resource) = self.matching.resource(api, attributes, objects)? else {
             return Ok(None);
         };
-        let is_received = self.meets_conditions(api, attributes, &resource, (object, old))?;
+        let is_received = self.meets_conditions(api, attributes, &resource, objects)?;
         Ok(is_received.then_some(resource))
     }
 
@@ -95,12 +96,12 @@ impl Hook {
         api: &Api,
         attributes: &Attributes<'_>,
         resource: &ServedResource,
-        (object, old): (Option<&Value>, Option<&Value>),
+        objects: RequestObjects<'_>,
     ) -> Result<bool, ApiError> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
-        let request = &request(api, attributes, resource, "", (object, old))?;
+        let request = &request(api, attributes, resource, "", objects)?;
         let variables = Variables::new([
             ("object", Datum::json(request.part("object"))),
             ("oldObject", Datum::json(request.part("oldObject"))),
@@ -144,7 +145,7 @@ pub(in crate::admission) fn request(
     attributes: &Attributes<'_>,
     resource: &ServedResource,
     uid: &str,
-    (object, old): (Option<&Value>, Option<&Value>),
+    objects: RequestObjects<'_>,
 ) -> Result<Value, ApiError> {
     let kind_of = |resource: &ServedResource| match resource.subresource(attributes.sub) {
         Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
@@ -160,8 +161,10 @@ pub(in crate::admission) fn request(
             "resource": resource.resource.resource,
         })
     };
-    let sent = object.map(|object| attributes.shown_as_sent(api, resource, object));
-    let stored = old.map(|old| attributes.shown(api, resource, old));
+    let sent = objects
+        .new
+        .map(|object| attributes.shown_as_sent(api, resource, object));
+    let stored = objects.old.map(|old| attributes.shown(api, resource, old));
     let user = &attributes.options.requester().user;
     let mut request = json!({
         "uid": uid,

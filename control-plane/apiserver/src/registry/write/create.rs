@@ -75,7 +75,7 @@ impl Api {
     ) -> Result<Arc<ObjectVersion>, ApiError> {
         let object = &mut sent.object;
         meta_mut(object).remove("uid");
-        self.track_fields(resource, None, object, (&options.manager, ""));
+        self.track_fields(resource, None, object, &options.manager, "");
         self.store_new(resource, namespace, sent, options)
     }
 

@@ -291,8 +291,8 @@ impl Api {
         }
         empties.undo_defaults(rules.resource, &mut new);
         if change.by != Method::Apply {
-            let author = (change.options.manager.as_str(), change.sub);
-            self.track_fields(resource, Some(old), &mut new, author);
+            let manager = change.options.manager.as_str();
+            self.track_fields(resource, Some(old), &mut new, manager, change.sub);
         }
         let attributes = Attributes {
             empties: Some(&empties),

@@ -13,8 +13,31 @@ use tokio::time::timeout;
 /// The time limit of a request for the resources of a server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Status, reason and message of a condition.
-type AvailableCondition = (&'static str, &'static str, String);
+/// The condition `Available` of an APIService.
+struct Available {
+    is_true: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Available {
+    fn passed() -> Self {
+        Self {
+            is_true: true,
+            reason: "Passed",
+            message: "all checks passed".to_owned(),
+        }
+    }
+
+    fn failed(reason: &'static str, message: String) -> Self {
+        let is_true = false;
+        Self {
+            is_true,
+            reason,
+            message,
+        }
+    }
+}
 
 /// Checks a server and writes the condition if it has changed.
 pub(super) async fn check(state: &ServerState, service: &Value) {
@@ -33,10 +56,10 @@ pub(super) async fn check(state: &ServerState, service: &Value) {
 }
 
 /// The condition that prevents requests to the service, as far as objects show it.
-fn obstacle(api: &Api, api_service: &Value) -> Option<AvailableCondition> {
+fn obstacle(api: &Api, api_service: &Value) -> Option<Available> {
     let reference = api_service.part("spec").part("service");
     let (namespace, name) = (reference.text("namespace"), reference.text("name"));
-    let is_false = |reason, message: String| Some(("False", reason, message));
+    let is_false = |reason, message| Some(Available::failed(reason, message));
     let services = find("", "services")?;
     let Ok(service) = api.get(services, namespace, name) else {
         let message = format!("service/{name} in {namespace:?} is not present");
@@ -95,7 +118,7 @@ fn slices(api: &Api, namespace: &str, service: &str) -> Vec<Value> {
 }
 
 /// Asks a server for the resources of the group version.
-async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
+async fn ask(state: &ServerState, service: &Value) -> Available {
     let spec = service.part("spec");
     let path = format!("/apis/{}/{}", spec.text("group"), spec.text("version"));
     let endpoint = match state
@@ -107,7 +130,7 @@ async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
         Err(error) => {
             // Without an answer the resources of the server are unknown, so discovery leaves them out.
             state.aggregation.note(service, None);
-            return ("False", "FailedDiscoveryCheck", error);
+            return Available::failed("FailedDiscoveryCheck", error);
         }
     };
     let url = format!("https://{}{path}", endpoint.authority());
@@ -122,20 +145,20 @@ async fn ask(state: &ServerState, service: &Value) -> AvailableCondition {
             let list: Value = serde_json::from_slice(&body).unwrap_or_default();
             let resources = discovery::aggregated_resources(&list);
             state.aggregation.note(service, Some(resources));
-            return ("True", "Passed", "all checks passed".to_owned());
+            return Available::passed();
         }
         Ok((code, _)) => format!("bad status from {url}: {code}"),
         Err(error) => format!("Get {url:?}: {error}"),
     };
     state.aggregation.note(service, None);
     let message = format!("failing or missing response from {url}: {failed}");
-    ("False", "FailedDiscoveryCheck", message)
+    Available::failed("FailedDiscoveryCheck", message)
 }
 
 fn write(
     api: &Api,
     name: &str,
-    (status, reason, message): &AvailableCondition,
+    available: &Available,
 ) -> Result<(), berth_objects::status::ApiError> {
     let Some(resource) = find("apiregistration.k8s.io", "apiservices") else {
         return Ok(());
@@ -154,11 +177,12 @@ fn write(
         is_decoded: false,
     };
     let now = api.now_text();
+    let status = if available.is_true { "True" } else { "False" };
     api.update(&change, |current| {
         let mut new = current.clone();
         let mut condition = json!({
             "type": "Available", "status": status, "lastTransitionTime": now,
-            "reason": reason, "message": message,
+            "reason": available.reason, "message": available.message,
         });
         let mut conditions = current.part("status").items("conditions").to_vec();
         match conditions
@@ -167,7 +191,7 @@ fn write(
         {
             Some(old) => {
                 // The time of the last change of the status, not of the last check.
-                if old.text("status") == *status {
+                if old.text("status") == status {
                     condition["lastTransitionTime"] = old["lastTransitionTime"].take();
                 }
                 *old = condition;

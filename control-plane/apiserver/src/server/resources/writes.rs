@@ -108,9 +108,9 @@ impl ObjectRequest<'_> {
         options: &WriteOptions,
     ) -> Result<Response<AnswerBody>, ApiError> {
         let tokens = self.state.authenticator.tokens();
-        let account = (self.namespace(), name);
+        let (api, namespace) = (&self.state.api, self.namespace());
         let (issued, warnings) =
-            registry::issue_token(&self.state.api, tokens, account, body, options)?;
+            registry::issue_token(api, tokens, namespace, name, body, options)?;
         Ok(self.plain(201, &issued, &warnings))
     }
 

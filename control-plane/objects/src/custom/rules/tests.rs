@@ -8,7 +8,7 @@ fn faults(spec: Value, object: Value, old: Option<Value>) -> Vec<String> {
     let schema = json!({"type": "object", "properties": {"spec": spec}});
     let whole = |spec: Value| json!({"metadata": {"name": "x"}, "spec": spec});
     let (object, old) = (whole(object), old.map(whole));
-    let checked = Rules::of(&schema).validate(&schema, (&object, old.as_ref()), &[]);
+    let checked = Rules::of(&schema).validate(&schema, &object, old.as_ref(), &[]);
     checked.errors.iter().map(ToString::to_string).collect()
 }
 

@@ -288,9 +288,9 @@ fn strategic_patches_of_other_kinds() {
             spec(json!({"parts": [{"name": "b"}], "size": {"x": 1, "y": 2}})),
         ),
     ];
-    for (name, kind, current, patch, expect) in cases {
+    for (name, (group, version, kind), current, patch, expect) in cases {
         assert_eq!(
-            of_kind(PatchType::Strategic, kind, &current, &patch),
+            of_kind(PatchType::Strategic, group, version, kind, &current, &patch),
             Ok(expect),
             "{name}"
         );

@@ -81,7 +81,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
         let at = path.child("extendedResourceClaimStatus");
         containers::validate_mappings(&mut errors, status, spec, &at);
     }
-    validate_ips(&mut errors, (after, before), "podIPs", &path);
+    validate_ips(&mut errors, after, before, "podIPs", &path);
     let host_ips = after.items("hostIPs");
     if let Some(first) = host_ips.first()
         && first.text("ip") != after.text("hostIP")
@@ -92,7 +92,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
             "must be equal to `hostIP`",
         );
     }
-    validate_ips(&mut errors, (after, before), "hostIPs", &path);
+    validate_ips(&mut errors, after, before, "hostIPs", &path);
     containers::validate(&mut errors, after, spec, &path);
     errors
 }
@@ -189,7 +189,8 @@ fn validate_claims(errors: &mut Errors, status: &Value, spec: &Value, path: &Err
 /// Each new address is valid, and there is one of each family at most.
 fn validate_ips(
     errors: &mut Errors,
-    (status, before): (&Value, &Value),
+    status: &Value,
+    before: &Value,
     list: &'static str,
     path: &ErrorPath,
 ) {

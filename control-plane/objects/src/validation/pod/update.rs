@@ -57,8 +57,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
         validate_gated(&mut errors, &mut rest, old_spec, &path);
     }
     if rest != *old_spec {
-        let specs = (old_spec, &rest);
-        let text = with_differences(IMMUTABLE, InternalPart::PodSpec, specs, &path);
+        let text = with_differences(IMMUTABLE, InternalPart::PodSpec, old_spec, &rest, &path);
         errors.forbidden(&path, text);
     }
     errors

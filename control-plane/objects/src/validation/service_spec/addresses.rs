@@ -151,7 +151,8 @@ pub(super) fn kept(
     errors: &mut Errors,
     spec: &Value,
     old: &Value,
-    (field, singular): (&'static str, &str),
+    field: &'static str,
+    singular: &str,
     path: &ErrorPath,
 ) {
     let (before, after) = (old.strings(field), spec.strings(field));

@@ -4,7 +4,7 @@ use super::kinds::created;
 use super::*;
 
 /// The errors of writing `after` over the status `before`.
-fn write(kind: GroupResource, object: &Value, (before, after): (&Value, &Value)) -> Vec<String> {
+fn write(kind: GroupResource, object: &Value, before: &Value, after: &Value) -> Vec<String> {
     let rules = strategy(kind);
     let mut old = created(kind, object.clone());
     old["status"] = before.clone();
@@ -154,7 +154,7 @@ fn a_status_is_checked_as_by_kubernetes() {
         ),
     ];
     for (kind, object, status, expect) in cases {
-        let errors = write(kind, &object, (&json!({}), &status));
+        let errors = write(kind, &object, &json!({}), &status);
         let expect: Vec<&str> = [expect].into_iter().filter(|e| !e.is_empty()).collect();
         assert_eq!(errors, expect, "{kind:?} {status}");
     }
@@ -194,12 +194,12 @@ fn the_status_of_a_claim_is_about_its_requests_and_devices() {
     ];
     for (status, expect) in cases {
         assert_eq!(
-            write(claims, &claim, (&json!({}), &status)),
+            write(claims, &claim, &json!({}), &status),
             expect,
             "{status}"
         );
     }
-    let errors = write(claims, &claim, (&used, &result(json!({"device": "e"}))));
+    let errors = write(claims, &claim, &used, &result(json!({"device": "e"})));
     assert!(
         matches!(errors.as_slice(), [one] if one.ends_with("field is immutable")),
         "{errors:?}"
@@ -260,7 +260,7 @@ fn the_status_of_a_pod_is_about_its_containers() {
         for (name, value) in status.as_object().into_iter().flatten() {
             after[name] = value.clone();
         }
-        let errors = write(pods, &pod, (&before, &after));
+        let errors = write(pods, &pod, &before, &after);
         let starts = format!("{field}: ");
         assert!(
             matches!(errors.as_slice(), [one] if one.starts_with(&starts)),

@@ -132,7 +132,6 @@ async fn an_error_in_the_answer_is_one() {
     ))
     .await;
     assert_eq!(stated, Err("no more licences".to_owned()));
-    let ids = ("ns", "p", "u");
     for (stated, expected) in [
         (json!({}), Ok(())),
         (json!({"Error": ""}), Ok(())),
@@ -140,7 +139,10 @@ async fn an_error_in_the_answer_is_one() {
         (json!({"error": "taken"}), Err("taken".to_owned())),
     ] {
         let mut server = Server::start(Reply::json(&stated)).await;
-        let bound = client(&server.url).await.bind("b", ids, "n1").await;
+        let bound = client(&server.url)
+            .await
+            .bind("b", "ns", "p", "u", "n1")
+            .await;
         assert_eq!(bound.map_err(|e| e.to_string()), expected);
         let (_, question) = server.requests.recv().await.expect("a request");
         let of = json!({"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"});

@@ -63,7 +63,7 @@ fn amounts(view: &NodeView<'_>, resource: &str, devices: &DeviceCounts<'_>) -> (
 }
 
 /// The requested part of a resource, from 0 to 1; `None` if the node has none.
-fn load((requested, allocatable): (i64, i64)) -> Option<f64> {
+fn load(requested: i64, allocatable: i64) -> Option<f64> {
     (allocatable > 0).then(|| requested as f64 / allocatable as f64)
 }
 
@@ -114,7 +114,10 @@ pub(super) fn heat(scheduler: &Scheduler, resource: &str) -> Value {
         .chunks(per_cell)
         .map(|nodes| {
             let loads = nodes.iter();
-            let loads = loads.filter_map(|view| load(amounts(view, resource, &devices)));
+            let loads = loads.filter_map(|view| {
+                let (requested, allocatable) = amounts(view, resource, &devices);
+                load(requested, allocatable)
+            });
             let (count, sum) = loads.fold((0_u32, 0.0), |(n, sum), load| (n + 1, sum + load));
             let mean = (count > 0).then(|| (sum / f64::from(count) * 1000.0).round() / 1000.0);
             let flags = nodes.iter().fold(0, |all, view| all | flags(view));
@@ -143,7 +146,7 @@ fn loads(view: &NodeView<'_>, devices: &DeviceCounts<'_>) -> BTreeMap<String, Va
         .chain(drivers)
         .map(|name| {
             let (requested, allocatable) = amounts(view, &name, devices);
-            let load = load((requested, allocatable));
+            let load = load(requested, allocatable);
             let of = json!({"requested": requested, "allocatable": allocatable, "load": load});
             (name, of)
         })
@@ -262,7 +265,7 @@ pub(super) fn search(scheduler: &Scheduler, text: &str) -> Value {
 }
 
 /// Returns whether a pod is of an owner, itself or through its ReplicaSet.
-fn is_of(cluster: &Cluster, pod: &Pod, (kind, name): (&str, &str)) -> bool {
+fn is_of(cluster: &Cluster, pod: &Pod, kind: &str, name: &str) -> bool {
     let controller = pod.metadata.controller();
     let is_controller = controller.is_some_and(|owner| owner.kind == *kind && owner.name == *name);
     is_controller
@@ -277,7 +280,7 @@ pub(super) fn owner_page(scheduler: &Scheduler, key: &str, now: Time) -> Value {
     let cache = scheduler.cache();
     let mut pods: Vec<&std::sync::Arc<Pod>> = cache
         .stored_pods()
-        .filter(|pod| *pod.namespace() == *namespace && is_of(cache.cluster(), pod, (kind, name)))
+        .filter(|pod| *pod.namespace() == *namespace && is_of(cache.cluster(), pod, kind, name))
         .collect();
     // Waiting pods are first: they are the reason to open the page.
     pods.sort_by_key(|pod| (!pod.spec.node_name.is_empty(), pod.key()));

@@ -165,7 +165,7 @@ impl WaitingReason<'_> {
             let wanted = wanted(&pod, resource);
             described["resource"] = resource.into();
             described["wanted"] = wanted.into();
-            described["free"] = most_free(cluster, &pod, answers, (resource, wanted)).into();
+            described["free"] = most_free(cluster, &pod, answers, resource, wanted).into();
         }
         described
     }
@@ -177,7 +177,8 @@ fn most_free(
     cluster: &Cluster,
     pod: &PodInfo,
     answers: &RejectionReason,
-    (resource, wanted): (&str, i64),
+    resource: &str,
+    wanted: i64,
 ) -> Option<i64> {
     let free_on = |node: NodeView<'_>| Some(free(node, resource)).filter(|free| *free < wanted);
     if answers.examples.len() >= answers.nodes {

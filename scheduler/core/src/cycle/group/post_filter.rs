@@ -287,9 +287,14 @@ impl<'a> Trial<'a> {
     fn fits(&mut self, at: usize, slot: Slot) -> bool {
         let attempt = &self.run.members[at].attempt;
         let mut evaluation = Evaluation::default();
-        let of_attempt = (&*attempt.profile, &attempt.pod, &attempt.work);
         let framework = &mut *self.framework;
-        let mut evaluator = framework.evaluator_of(self.nominator, of_attempt, &mut evaluation);
+        let mut evaluator = framework.evaluator_of(
+            self.nominator,
+            &attempt.profile,
+            &attempt.pod,
+            &attempt.work,
+            &mut evaluation,
+        );
         match evaluator.pre_filter() {
             Err(_) => false,
             Ok(possible) => {

@@ -31,7 +31,7 @@ fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
             children.iter().filter(quorate).count()
         }
     };
-    settled(feasible(cx, profile, key, (scheduled, 0)))
+    settled(feasible(cx, profile, key, scheduled, 0))
 }
 
 /// Applies the decision about the group to its members. Returns the final status of the group: without a member that a
@@ -39,7 +39,8 @@ fn is_quorate(cx: &Context<'_>, profile: &Profile, key: &GroupKey) -> Status {
 pub(super) fn submit(
     core: &mut Core,
     mut run: GroupRun,
-    (mut status, nominations): (Status, &GroupNominations),
+    mut status: Status,
+    nominations: &GroupNominations,
     ended: &mut GroupCycle,
 ) -> Status {
     if !status.is_success() {

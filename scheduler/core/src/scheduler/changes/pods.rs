@@ -52,10 +52,8 @@ impl Intake<'_> {
         let began = self.stage_began();
         self.pod_seen(
             3,
-            (
-                "Add event for scheduled pod",
-                "Add event for unscheduled pod",
-            ),
+            "Add event for scheduled pod",
+            "Add event for unscheduled pod",
             &pod,
         );
         self.core.store_pod(&pod);
@@ -106,7 +104,7 @@ impl Intake<'_> {
             let (before, after) = (Object::Pod(old.clone()), Object::Pod(new.clone()));
             for event in pod_update_events(old, new, &self.core.framework.settings.features) {
                 is_plain |= event == ASSIGNED_POD_UPDATE;
-                self.move_timed(&event, (&before, &after), updating);
+                self.move_timed(&event, &before, &after, updating);
             }
             if !is_plain {
                 self.handled(&ASSIGNED_POD_UPDATE, began);
@@ -210,10 +208,8 @@ impl Intake<'_> {
         };
         self.pod_seen(
             3,
-            (
-                "Delete event for scheduled pod",
-                "Delete event for unscheduled pod",
-            ),
+            "Delete event for scheduled pod",
+            "Delete event for unscheduled pod",
             &pod,
         );
         let uid = pod.uid();
@@ -265,26 +261,21 @@ impl Intake<'_> {
     /// ones.
     fn pod_update_seen(&mut self, old: &Pod, new: &Pod) {
         if !old.is_assigned() && new.is_assigned() {
-            let texts = ("", "Delete event for unscheduled pod");
-            self.pod_seen(3, texts, old);
-            self.pod_seen(3, ("Add event for scheduled pod", ""), new);
+            self.pod_seen(3, "", "Delete event for unscheduled pod", old);
+            self.pod_seen(3, "Add event for scheduled pod", "", new);
         } else {
-            let texts = (
+            self.pod_seen(
+                4,
                 "Update event for scheduled pod",
                 "Update event for unscheduled pod",
+                old,
             );
-            self.pod_seen(4, texts, old);
         }
     }
 
     /// Logs a change of a pod: the first text if it has a node, the second if it waits for Berth.
     #[track_caller]
-    fn pod_seen(
-        &mut self,
-        level: u8,
-        (scheduled, waiting): (&'static str, &'static str),
-        pod: &Pod,
-    ) {
+    fn pod_seen(&mut self, level: u8, scheduled: &'static str, waiting: &'static str, pod: &Pod) {
         let what = match pod.is_assigned() {
             true => scheduled,
             false if self.is_responsible(pod) => waiting,

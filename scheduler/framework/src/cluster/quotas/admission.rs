@@ -135,13 +135,13 @@ impl Ruled {
             };
             match &before {
                 EntryState::Out => {}
-                EntryState::Waiting(place) => quota.unfile(place, (&needs, need)),
-                EntryState::Admitted => quota.count(cohorts, need, (false, -1)),
+                EntryState::Waiting(place) => quota.unfile(place, &needs, need),
+                EntryState::Admitted => quota.count(cohorts, need, false, -1),
             }
             match &state {
                 EntryState::Out => {}
-                EntryState::Waiting(place) => quota.file(place, key, (&needs, need)),
-                EntryState::Admitted => quota.count(cohorts, need, (false, 1)),
+                EntryState::Waiting(place) => quota.file(place, key, &needs, need),
+                EntryState::Admitted => quota.count(cohorts, need, false, 1),
             }
         }
         before
@@ -150,7 +150,7 @@ impl Ruled {
 
 impl Quota {
     /// Counts amounts as used or as admitted.
-    pub(super) fn count(&mut self, cohorts: &mut Cohorts, need: &Need, (used, sign): (bool, i64)) {
+    pub(super) fn count(&mut self, cohorts: &mut Cohorts, need: &Need, used: bool, sign: i64) {
         let amounts = if used {
             &mut self.used
         } else {
@@ -255,7 +255,7 @@ impl Quotas {
         let ruled = self.spaces.get_mut(&id.0);
         let ruled = ruled.and_then(|space| space.ruled.as_deref_mut());
         if let Some(quota) = ruled.and_then(|ruled| ruled.quotas.get_mut(&id.1))
-            && cohort::block(&mut self.cohorts, id, quota, (blocked, claims))
+            && cohort::block(&mut self.cohorts, id, quota, blocked, claims)
         {
             let cohort = quota.spec.cohort.as_ref();
             let cohort = cohort.and_then(|name| self.cohorts.get(name));

@@ -103,7 +103,8 @@ pub(super) fn block(
     cohorts: &mut Cohorts,
     id: &QuotaId,
     quota: &mut Quota,
-    (place, claims): (Option<LineKey>, bool),
+    place: Option<LineKey>,
+    claims: bool,
 ) -> bool {
     let name = quota.spec.cohort.as_ref();
     let Some(cohort) = name.and_then(|name| cohorts.get_mut(name)) else {

@@ -123,7 +123,7 @@ impl Quota {
     }
 
     /// Puts an entry into the line.
-    pub(super) fn file(&mut self, place: &LineKey, key: &EntryKey, (needs, need): (&Needs, &Need)) {
+    pub(super) fn file(&mut self, place: &LineKey, key: &EntryKey, needs: &Needs, need: &Need) {
         self.line.insert(place.clone(), key.clone());
         self.ages.insert((place.created, place.clone()));
         self.waiting_pods += need.pods;
@@ -139,7 +139,7 @@ impl Quota {
     }
 
     /// Takes an entry out of the line.
-    pub(super) fn unfile(&mut self, place: &LineKey, (needs, need): (&Needs, &Need)) {
+    pub(super) fn unfile(&mut self, place: &LineKey, needs: &Needs, need: &Need) {
         self.line.remove(place);
         self.ages.remove(&(place.created, place.clone()));
         self.waiting_pods = self.waiting_pods.saturating_sub(need.pods);

@@ -82,7 +82,7 @@ impl Ruled {
             Standing::Used => {
                 for need in &pod.needs {
                     if let Some(quota) = self.quotas.get_mut(&need.quota) {
-                        quota.count(cohorts, need, (true, sign));
+                        quota.count(cohorts, need, true, sign);
                     }
                 }
                 return None;
@@ -128,7 +128,8 @@ impl Ruled {
         cohorts: &mut Cohorts,
         namespace: &Str,
         key: &EntryKey,
-        (keeps_room, facts): (bool, &Facts<'_>),
+        keeps_room: bool,
+        facts: &Facts<'_>,
     ) {
         let Some(place) = self.place_of(key, facts) else {
             self.set_state(cohorts, key, EntryState::Out);
@@ -206,7 +207,8 @@ impl Quotas {
         &mut self,
         namespace: &Str,
         uid: &Str,
-        (pod, is_new): (Option<&Pod>, bool),
+        pod: Option<&Pod>,
+        is_new: bool,
         gangs: &[EntryKey],
         facts: &Facts<'_>,
     ) {
@@ -283,7 +285,7 @@ impl Quotas {
             looked_at.clear();
         }
         for (key, state, keeps) in &entries {
-            ruled.enter(cohorts, namespace, key, (*keeps, facts));
+            ruled.enter(cohorts, namespace, key, *keeps, facts);
             let Some(entry) = ruled.entries.get_mut(key) else {
                 continue;
             };
@@ -312,7 +314,7 @@ impl Quotas {
             dirty.extend(self.with_cohorts(freed));
         }
         self.admit_all(dirty);
-        self.note_pods(namespace, uid, (passed, pod, is_new));
+        self.note_pods(namespace, uid, passed, pod, is_new);
         for (key, state, _) in entries {
             self.note_entry(namespace, &key, &state);
         }
@@ -323,7 +325,9 @@ impl Quotas {
         &mut self,
         namespace: &Str,
         uid: &Str,
-        (passed, pod, is_new): (Option<bool>, Option<&Pod>, bool),
+        passed: Option<bool>,
+        pod: Option<&Pod>,
+        is_new: bool,
     ) {
         let Some(pod) = pod.filter(|pod| !pod.is_assigned()) else {
             return;
@@ -418,7 +422,7 @@ impl Quotas {
         for (_, key) in &entries {
             let known = before.entries.get(key);
             let was_admitted = known.is_some_and(|entry| entry.state == EntryState::Admitted);
-            ruled.enter(&mut self.cohorts, namespace, key, (was_admitted, facts));
+            ruled.enter(&mut self.cohorts, namespace, key, was_admitted, facts);
             if let Some(entry) = ruled.entries.get_mut(key) {
                 entry.since = known.map_or(self.now, |known| known.since);
             }

@@ -143,7 +143,7 @@ pub struct QuotaView<'a> {
     pub stuck: Option<QuotaObstacle>,
 }
 
-fn lack(limit: &QuotaLimit, of: LackOf, (requested, used, most): (i64, i64, i64)) -> QuotaLack {
+fn lack(limit: &QuotaLimit, of: LackOf, requested: i64, used: i64, most: i64) -> QuotaLack {
     let missing = requested.saturating_add(used).saturating_sub(most).max(0);
     QuotaLack {
         key: limit.key.clone(),
@@ -163,19 +163,15 @@ impl Quotas {
             // No amount is lacking: an earlier entry waits.
             Shortage::Order => return None,
             Shortage::Limit(at) => {
-                let amounts = (requested, quota.taken(*at), quota.spec.most(*at));
-                lack(limit(at)?, LackOf::Limit, amounts)
+                let (used, most) = (quota.taken(*at), quota.spec.most(*at));
+                lack(limit(at)?, LackOf::Limit, requested, used, most)
             }
             Shortage::Cohort(at) => {
                 let limit = limit(at)?;
                 let name = quota.spec.cohort.as_ref()?;
                 let cohort = self.cohorts.get(name)?;
                 let (taken, hard) = (cohort.taken(&limit.key), cohort.hard(&limit.key));
-                let lack = lack(
-                    limit,
-                    LackOf::Cohort(name.clone()),
-                    (requested, taken, hard),
-                );
+                let lack = lack(limit, LackOf::Cohort(name.clone()), requested, taken, hard);
                 QuotaLack {
                     never_fits: requested > hard,
                     ..lack
@@ -184,7 +180,7 @@ impl Quotas {
             Shortage::Claimed(at, (namespace, name)) => {
                 let limit = limit(at)?;
                 let of = LackOf::Claimed(Str::from(format!("{namespace}/{name}")));
-                lack(limit, of, (requested, quota.taken(*at), limit.hard))
+                lack(limit, of, requested, quota.taken(*at), limit.hard)
             }
         })
     }

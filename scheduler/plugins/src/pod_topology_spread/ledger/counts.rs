@@ -266,7 +266,8 @@ impl ConstraintCounts {
         &mut self,
         slot: Slot,
         to: Place,
-        (before, after): (i64, i64),
+        before: i64,
+        after: i64,
         changed: &mut Vec<Slot>,
     ) {
         let from = self.place(slot);

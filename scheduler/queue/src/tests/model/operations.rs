@@ -168,7 +168,8 @@ impl Model {
         &mut self,
         cluster: &Cluster,
         event: &ClusterEvent,
-        (old, new): (Option<&Object>, Option<&Object>),
+        old: Option<&Object>,
+        new: Option<&Object>,
         passes: &dyn Fn(&Pod) -> bool,
     ) {
         if !self.matching(event) {
