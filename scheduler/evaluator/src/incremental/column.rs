@@ -26,10 +26,6 @@ use std::sync::Arc;
 /// nothing.
 const DIFFERENT_MAX: usize = 4096;
 
-/// The number of nodes about which plugins are asked in one call: what is written about them stays in the cache of the
-/// processor from one plugin to the next.
-const ASKED_TOGETHER: usize = 1024;
-
 /// See the [module](self).
 pub(super) struct Column {
     /// Never given to another column.
@@ -328,28 +324,13 @@ impl Column {
         rows: &Rows,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
-        let noted = std::mem::take(&mut scratch.dirty);
-        for nodes in noted.chunks(ASKED_TOGETHER) {
-            self.ask_about(nodes, evaluator, rows, scratch)?;
-        }
-        scratch.dirty = noted;
-        Ok(())
-    }
-
-    fn ask_about(
-        &mut self,
-        nodes: &[Slot],
-        evaluator: &mut Evaluator<'_>,
-        rows: &Rows,
-        scratch: &mut Scratch,
-    ) -> Result<(), Unkeepable> {
         let Scratch { left, answered, .. } = scratch;
         left.clear();
         answered.clear();
         let mut with_nominations = Vec::new();
         let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
         let is_node = evaluator.cluster.nodes.is_node();
-        for slot in nodes {
+        for slot in &scratch.dirty {
             if !self.broken.is_empty() {
                 self.broken.remove(slot);
             }
