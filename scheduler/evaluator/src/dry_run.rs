@@ -40,17 +40,19 @@ impl Evaluator<'_> {
                 continue;
             }
             let Evaluation { state, tally, .. } = &mut *evaluation;
-            let began = tally.begin(stopwatch);
             let plugin = &member.plugin;
-            let (status, point) = if is_added {
-                let status = plugin.add_pod(&cx, state, this, other, view);
-                (status, "PreFilterExtensionAddPod")
+            let point = if is_added {
+                "PreFilterExtensionAddPod"
             } else {
-                let status = plugin.remove_pod(&cx, state, this, other, view);
-                (status, "PreFilterExtensionRemovePod")
+                "PreFilterExtensionRemovePod"
             };
-            let name = member.name.as_str();
-            tally.called(began, stopwatch, name, point, status.code());
+            let status = tally.timed(stopwatch, &member.name, point, Status::code, || {
+                if is_added {
+                    plugin.add_pod(&cx, state, this, other, view)
+                } else {
+                    plugin.remove_pod(&cx, state, this, other, view)
+                }
+            });
             if !status.is_success() {
                 let point = point.trim_start_matches("PreFilterExtension");
                 let plugin = member.name.as_str();

@@ -436,16 +436,10 @@ fn run_unkept_pre_filters(evaluator: &mut Evaluator<'_>, plan: &Plan) -> bool {
     for at in &plan.unkept {
         let member = &profile.pre_filter[*at];
         let Evaluation { state, tally, .. } = &mut *evaluation;
-        let began = tally.begin(stopwatch);
-        let result = member.plugin.pre_filter(&cx, state, pod);
-        let name = member.name.as_str();
-        tally.called(
-            began,
-            stopwatch,
-            name,
-            Point::PreFilter.as_str(),
-            code_of(&result),
-        );
+        let (name, point) = (&member.name, Point::PreFilter.as_str());
+        let result = tally.timed(stopwatch, name, point, code_of, || {
+            member.plugin.pre_filter(&cx, state, pod)
+        });
         match result {
             PreFilterResult::AllNodes => Tally::count(&mut tally.pre_filter, *at),
             PreFilterResult::Skip => evaluation.skip_filter.insert(member.id),

@@ -97,16 +97,10 @@ impl Evaluator<'_> {
         let (cx, evaluation) = self.split();
         for (at, member) in profile.pre_filter.iter().enumerate() {
             let Evaluation { state, tally, .. } = &mut *evaluation;
-            let began = tally.begin(stopwatch);
-            let result = member.plugin.pre_filter(&cx, state, pod);
-            let name = member.name.as_str();
-            tally.called(
-                began,
-                stopwatch,
-                name,
-                Point::PreFilter.as_str(),
-                code_of(&result),
-            );
+            let (name, point) = (&member.name, Point::PreFilter.as_str());
+            let result = tally.timed(stopwatch, name, point, code_of, || {
+                member.plugin.pre_filter(&cx, state, pod)
+            });
             if !matches!(result, PreFilterResult::Skip) {
                 Tally::count(&mut tally.pre_filter, at);
             }

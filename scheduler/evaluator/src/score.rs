@@ -70,16 +70,10 @@ impl Evaluator<'_> {
         let (cx, evaluation) = self.split();
         for (at, member) in profile.pre_score.iter().enumerate() {
             let Evaluation { state, tally, .. } = &mut *evaluation;
-            let began = tally.begin(stopwatch);
-            let status = member.plugin.pre_score(&cx, state, pod, feasible);
-            let name = member.name.as_str();
-            tally.called(
-                began,
-                stopwatch,
-                name,
-                Point::PreScore.as_str(),
-                status.code(),
-            );
+            let (name, point) = (&member.name, Point::PreScore.as_str());
+            let status = tally.timed(stopwatch, name, point, Status::code, || {
+                member.plugin.pre_score(&cx, state, pod, feasible)
+            });
             if status.is_skip() {
                 evaluation.skip_score.insert(member.id);
                 skipped.push(member.name.clone());
@@ -119,26 +113,23 @@ impl Evaluator<'_> {
                     return Err(failed("running Score plugins:", &gone));
                 };
                 Tally::count(&mut tally.score, at);
-                let began = tally.begin(stopwatch);
-                let score = member.plugin.score(&cx, state, pod, view);
-                let code = score.as_ref().err().map_or(Code::Success, Status::code);
-                let name = member.name.as_str();
-                tally.called(began, stopwatch, name, Point::Score.as_str(), code);
+                let code = |score: &Result<i64, Status>| match score {
+                    Ok(_) => Code::Success,
+                    Err(status) => status.code(),
+                };
+                let (name, point) = (&member.name, Point::Score.as_str());
+                let score = tally.timed(stopwatch, name, point, code, || {
+                    member.plugin.score(&cx, state, pod, view)
+                });
                 let score = score.map_err(|status| failed("running Score plugins:", &status))?;
                 raw.push((*node, score));
             }
             // Explanations show them too, and normalisation overwrites them.
             let before = raw.iter().map(|(_, score)| *score).collect();
-            let began = tally.begin(stopwatch);
-            let status = member.plugin.normalize(&cx, state, pod, &mut raw);
-            let name = member.name.as_str();
-            tally.called(
-                began,
-                stopwatch,
-                name,
-                "ScoreExtensionNormalize",
-                status.code(),
-            );
+            let (name, point) = (&member.name, "ScoreExtensionNormalize");
+            let status = tally.timed(stopwatch, name, point, Status::code, || {
+                member.plugin.normalize(&cx, state, pod, &mut raw)
+            });
             if !status.is_success() {
                 return Err(failed("running Normalize on Score plugins:", &status));
             }

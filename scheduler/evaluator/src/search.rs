@@ -155,16 +155,10 @@ impl Evaluator<'_> {
             }
             let Evaluation { state, tally, .. } = &mut *evaluation;
             Tally::count(&mut tally.filter, at);
-            let began = tally.begin(stopwatch);
-            let status = member.plugin.filter(&cx, state, pod, view);
-            let name = member.name.as_str();
-            tally.called(
-                began,
-                stopwatch,
-                name,
-                Point::Filter.as_str(),
-                status.code(),
-            );
+            let (name, point) = (&member.name, Point::Filter.as_str());
+            let status = tally.timed(stopwatch, name, point, Status::code, || {
+                member.plugin.filter(&cx, state, pod, view)
+            });
             if status.is_success() {
                 continue;
             }

@@ -53,24 +53,23 @@ impl Tally {
         counts[at] = counts[at].saturating_add(calls);
     }
 
-    /// The time, when single calls are timed in this cycle.
-    pub(super) fn begin(&self, stopwatch: &dyn Stopwatch) -> Option<u64> {
-        self.sampled.is_some().then(|| stopwatch.nanos())
-    }
-
-    /// Notes one call of a plugin that began at `began`.
-    pub(super) fn called(
+    /// Calls a plugin, and notes the duration if single calls are timed in this cycle.
+    pub(super) fn timed<T>(
         &mut self,
-        began: Option<u64>,
         stopwatch: &dyn Stopwatch,
         plugin: &str,
         point: &str,
-        code: Code,
-    ) {
-        if let (Some(began), Some(sampled)) = (began, &mut self.sampled) {
-            let nanos = stopwatch.nanos().saturating_sub(began);
-            sampled.observe_plugin(plugin, point, code, nanos);
-        }
+        code: impl FnOnce(&T) -> Code,
+        call: impl FnOnce() -> T,
+    ) -> T {
+        let Some(sampled) = &mut self.sampled else {
+            return call();
+        };
+        let began = stopwatch.nanos();
+        let result = call();
+        let nanos = stopwatch.nanos().saturating_sub(began);
+        sampled.observe_plugin(plugin, point, code(&result), nanos);
+        result
     }
 
     /// Notes one run of a point.

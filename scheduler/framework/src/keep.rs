@@ -202,7 +202,7 @@ pub trait Ledger: Send + fmt::Debug {
     /// The length of a class, which is constant for a ledger.
     fn class_len(&self) -> usize;
 
-    /// Writes the classes of many nodes, in as few passes as possible: number `k` of the node at place `n` is at
+    /// Writes the classes of nodes, at least one, in as few passes as possible: number `k` of the node at place `n` is at
     /// `classes[k * nodes.len() + n]`. A slot without a node gets any class.
     fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]);
 

@@ -9,7 +9,10 @@ use fearless_simd::{Level, Simd, dispatch};
 /// The number of slots that are read together: whole vectors of each width.
 pub const RUN: usize = 64;
 
-/// The amounts of one run of slots.
+/// The amounts of one run of slots: run 0 has the first [`RUN`] slots.
+///
+/// # Panics
+/// When the column ends before the run does.
 #[inline(always)]
 pub fn run_of(column: &[i64], run: usize) -> &[i64; RUN] {
     &column.as_chunks().0[run]

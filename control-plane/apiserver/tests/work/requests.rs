@@ -15,6 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The maximum number of times that controllers may change an object while it is updated.
+const CONFLICTS_MAX: usize = 100;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// The counted work.
@@ -182,7 +184,7 @@ impl Tester {
     /// the two requests, for example the status of a new definition: a conflict is no answer about the list.
     fn update(&self, one: &str, path: &str, changed: &Value) -> Answer {
         let mut put = changed.clone();
-        loop {
+        for _ in 0..CONFLICTS_MAX {
             let read = self.ask("GET", one, JSON, JSON, b"");
             for field in ["uid", "resourceVersion"] {
                 put["metadata"][field] = read.body["metadata"][field].clone();
@@ -196,6 +198,7 @@ impl Tester {
                 return answer;
             }
         }
+        panic!("{one} has changed {CONFLICTS_MAX} times between a GET and a PUT");
     }
 
     /// The requests about an object with a list of `count` entries, with their work, and why it was refused.

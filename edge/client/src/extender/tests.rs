@@ -11,6 +11,14 @@ use super::*;
 use berth_api::Str;
 use serde_json::{Value, json};
 use server::{Reply, Server};
+use wire::ExtenderBindingArgs;
+
+const BINDING: ExtenderBindingArgs<'_> = ExtenderBindingArgs {
+    pod_name: "p",
+    pod_namespace: "ns",
+    pod_uid: "u",
+    node: "n1",
+};
 
 /// An extender at an address, without TLS.
 async fn client(url: &str) -> ExtenderClient {

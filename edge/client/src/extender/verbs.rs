@@ -140,24 +140,16 @@ impl ExtenderClient {
         Ok(scores.map(|given| (given.host, given.score)).collect())
     }
 
-    /// Binds the pod of this namespace, name and UID to the node.
+    /// Binds a pod to a node.
     ///
     /// # Errors
     /// The reason why it is not bound, or why this is unknown.
     pub async fn bind(
         &self,
         verb: &str,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        node: &str,
+        binding: &ExtenderBindingArgs<'_>,
     ) -> Result<(), ExtenderError> {
-        let question = Self::written(&ExtenderBindingArgs {
-            pod_name: name,
-            pod_namespace: namespace,
-            pod_uid: uid,
-            node,
-        });
+        let question = Self::written(binding);
         let stated: ExtenderBindingResult = self.ask(verb, question).await?;
         if stated.error.is_empty() {
             Ok(())

@@ -3,6 +3,7 @@
 use crate::exit::CommandFailure;
 use berth_api::{Duration, Pod, Str};
 use berth_client::extender::raw::{ObjectJson, RawObjects, WantedJson};
+use berth_client::extender::wire::ExtenderBindingArgs;
 use berth_client::extender::{
     ExtenderClient, ExtenderError, ExtenderOptions, ExtenderTlsOptions, Nodes, VictimsOf,
 };
@@ -232,10 +233,14 @@ impl Extender for Webhook {
     fn bind(&self, pod: &PodRef, node: &Str) -> Answer<()> {
         let (pod, node) = (pod.clone(), node.clone());
         answer(&self.0, |inner| async move {
-            let (client, verb) = (&inner.client, &inner.config.bind_verb);
-            client
-                .bind(verb, &pod.namespace, &pod.name, &pod.uid, &node)
-                .await
+            let binding = ExtenderBindingArgs {
+                pod_name: &pod.name,
+                pod_namespace: &pod.namespace,
+                pod_uid: &pod.uid,
+                node: &node,
+            };
+            let verb = &inner.config.bind_verb;
+            inner.client.bind(verb, &binding).await
         })
     }
 

@@ -206,7 +206,7 @@ fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
         Some(error) => condition(quota.object, "Valid", "False", "InvalidSpec", error, now),
     };
     let stuck = quota.stuck.as_ref().map(ToString::to_string);
-    let fits = match &stuck {
+    let (status, reason, message) = match &stuck {
         None => ("True", "Fits", String::new()),
         Some(text) => (
             "False",
@@ -214,7 +214,7 @@ fn status_of(quota: &QuotaView<'_>, now: Time) -> Value {
             format!("the first pod in line can never be admitted: {text}"),
         ),
     };
-    let fits = condition(quota.object, "FirstFits", fits.0, fits.1, &fits.2, now);
+    let fits = condition(quota.object, "FirstFits", status, reason, &message, now);
     let mut status = json!({
         "conditions": [valid, fits],
         "waiting": waiting,

@@ -23,7 +23,7 @@ const ANSWER: usize = 2;
 const OF_LEDGERS: usize = 3;
 /// The code of a slot without a node.
 const WITHOUT_NODE: i64 = -1;
-/// The class of a node is to be found.
+/// A class that is not known yet.
 const UNKNOWN: i64 = -1;
 
 /// See the [module](self).

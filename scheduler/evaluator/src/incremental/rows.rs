@@ -41,8 +41,7 @@ pub(super) struct Rows {
     seen: Option<(u64, u64, usize)>,
     /// By slot. Shared with the statuses that were given away.
     row_of: Arc<Vec<RowId>>,
-    /// The rows of each block of slots, with the number of nodes in the block. A row can be there several times: it is not
-    /// looked for.
+    /// The rows of each block of slots, with the number of nodes in the block.
     of_blocks: Vec<Vec<(RowId, u16)>>,
     all: Vec<Row>,
     /// By row: plugins answer about all rows in one pass over these columns.
@@ -166,9 +165,10 @@ impl Rows {
         };
         row.nodes += 1;
         let rows = &mut self.of_blocks[slot.index() / BLOCK];
-        match rows.last_mut() {
-            Some((row, nodes)) if *row == id => *nodes += 1,
-            _ => rows.push((id, 1)),
+        // From the end: consecutive nodes are often equal.
+        match rows.iter_mut().rev().find(|(row, _)| *row == id) {
+            Some((_, nodes)) => *nodes += 1,
+            None => rows.push((id, 1)),
         }
     }
 

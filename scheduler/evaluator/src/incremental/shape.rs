@@ -310,7 +310,7 @@ pub(super) fn slots_of(block: usize) -> impl Iterator<Item = Slot> {
     (start..start + BLOCK as u32).map(Slot::from_index)
 }
 
-/// The nodes of a block, or its rows: what their entry is for, their sums, and how many nodes they are.
+/// The nodes of a block, or its rows: of each the [key](key_of) of its entry, the sum, and the number of nodes.
 struct Parts {
     keys: [u32; BLOCK],
     sums: [i32; BLOCK],

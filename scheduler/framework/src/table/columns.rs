@@ -108,16 +108,20 @@ impl Columns {
         difference == 0
     }
 
-    /// Sets for each of consecutive slots whether it has the amounts of the slot before; false for the first.
+    /// Sets for each of the slots from `first` on whether it has the amounts of the slot before; false for `first`, which must
+    /// exist. Slots behind the last one have no meaning.
+    ///
+    /// # Panics
+    /// When there is no slot `first`.
     pub fn find_repeats(&self, first: Slot, repeats: &mut [bool; RUN]) {
         let (start, mut differences) = (first.index(), [0; RUN]);
         let end = self.slots().min(start + RUN);
         self.each_with(self, |column, _| {
             let of_slots = &column[start..end];
-            let pairs = of_slots.iter().zip(&of_slots[1..]);
             in_vectors(
                 #[inline(always)]
                 || {
+                    let pairs = of_slots.iter().zip(&of_slots[1..]);
                     for (difference, (before, own)) in differences[1..].iter_mut().zip(pairs) {
                         *difference |= before ^ own;
                     }

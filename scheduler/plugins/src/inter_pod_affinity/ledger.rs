@@ -209,7 +209,7 @@ impl AffinityLedger {
                 *total += amount;
             }
         };
-        // Consecutive effects have often one key.
+        // Consecutive effects often have the same key: it is looked up once.
         let mut last: Option<(Str, Sums)> = None;
         self.incoming.effects(pod, |key, effect| {
             let amount = Sums::of(effect, sign);

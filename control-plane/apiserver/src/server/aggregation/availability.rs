@@ -30,9 +30,8 @@ impl Available {
     }
 
     fn failed(reason: &'static str, message: String) -> Self {
-        let is_true = false;
         Self {
-            is_true,
+            is_true: false,
             reason,
             message,
         }

@@ -70,7 +70,7 @@ async fn silence_ends_with_the_time_that_is_given() {
         ..ExtenderOptions::default()
     })
     .await;
-    let stated = client.bind("b", "ns", "p", "u", "n1").await;
+    let stated = client.bind("b", &BINDING).await;
     let text = format!(
         "no answer from extender at URL {}/b within 50 ms",
         server.url
@@ -85,7 +85,7 @@ async fn who_cannot_be_reached_has_failed() {
     drop(listener);
     let hangs_up = Server::start(Reply::HangUp).await;
     for url in [without_nodes, hangs_up.url] {
-        let stated = client(&url).await.bind("b", "ns", "p", "u", "n1").await;
+        let stated = client(&url).await.bind("b", &BINDING).await;
         let error = stated.expect_err(&url).to_string();
         let text = format!("failed to ask extender at URL {url}/b: ");
         assert!(error.starts_with(&text), "{error}");

@@ -139,10 +139,7 @@ async fn an_error_in_the_answer_is_one() {
         (json!({"error": "taken"}), Err("taken".to_owned())),
     ] {
         let mut server = Server::start(Reply::json(&stated)).await;
-        let bound = client(&server.url)
-            .await
-            .bind("b", "ns", "p", "u", "n1")
-            .await;
+        let bound = client(&server.url).await.bind("b", &BINDING).await;
         assert_eq!(bound.map_err(|e| e.to_string()), expected);
         let (_, question) = server.requests.recv().await.expect("a request");
         let of = json!({"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"});

@@ -154,7 +154,7 @@ async fn a_certificate_is_believed_as_configured() {
             user_agent: "berth-test".to_owned(),
         })
         .await;
-        let stated = client.bind("b", "ns", "p", "u", "n1").await;
+        let stated = client.bind("b", &BINDING).await;
         assert_eq!(stated.is_ok(), works, "{situation}: {stated:?}");
     }
 }
