@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) enum Supposed {
     /// The start of a set of changes.
-    Mark,
+    Start,
     /// A pod that is supposed to be on a node (true), or to be removed from it.
     Changed(Slot, Arc<PodInfo>, bool),
 }
@@ -138,7 +138,7 @@ impl DryRun for Evaluator<'_> {
 
     fn begin(&mut self) {
         self.make_ready();
-        self.evaluation.supposed.push(Supposed::Mark);
+        self.evaluation.supposed.push(Supposed::Start);
     }
 
     fn add_pod(&mut self, node: Slot, pod: &Arc<PodInfo>) -> Status {

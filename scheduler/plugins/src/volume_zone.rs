@@ -46,7 +46,7 @@ pub struct VolumeZone;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Topology {
     key: &'static str,
-    stand_in: Option<&'static str>,
+    beta_key: Option<&'static str>,
     values: BTreeSet<String>,
 }
 
@@ -61,11 +61,11 @@ fn values(label: &str) -> Option<BTreeSet<String>> {
 
 /// The zones and regions of a volume. A malformed label counts as none.
 fn topologies(volume: &PersistentVolume) -> impl Iterator<Item = Topology> {
-    TOPOLOGY_LABELS.iter().filter_map(|(key, stand_in)| {
+    TOPOLOGY_LABELS.iter().filter_map(|(key, beta_key)| {
         let values = values(volume.metadata.labels.get(key)?)?;
         Some(Topology {
             key,
-            stand_in: *stand_in,
+            beta_key: *beta_key,
             values,
         })
     })
@@ -126,7 +126,7 @@ fn missed<'a>(
     let found = topologies.map(|topology| {
         let value = labels
             .get(topology.key)
-            .or_else(|| labels.get(topology.stand_in?));
+            .or_else(|| labels.get(topology.beta_key?));
         (topology, value)
     });
     found.filter(|(topology, value)| value.is_none_or(|value| !topology.values.contains(value)))

@@ -7,7 +7,7 @@ mod template;
 
 pub(super) use gate::Gate;
 pub use group::QueuedGroup;
-pub(super) use group::{Members, stand_in};
+pub(super) use group::{Members, placeholder};
 pub use plugin_set::PluginSet;
 pub use template::PodTemplateKey;
 
@@ -71,7 +71,7 @@ pub(crate) struct EntryState {
     pub(super) gate: Option<Gate>,
     /// The time at which the flush of long-unschedulable pods last ran the PreEnqueue plugins for it.
     pub(super) gate_flushed: Option<Time>,
-    /// The members, if the entry is a group; its pod is then a stand-in.
+    /// The members, if the entry is a group; its pod is then a placeholder.
     pub(crate) group: Option<Box<QueuedGroup>>,
     /// The plugins that rejected the group in the last attempt of this member, for any member or placement.
     pub(crate) group_rejectors: PluginSet,
@@ -106,7 +106,7 @@ impl QueuedPodInfo {
         }
     }
 
-    /// The group, if the entry is one; its pod is then a stand-in.
+    /// The group, if the entry is one; its pod is then a placeholder.
     pub fn group(&self) -> Option<&QueuedGroup> {
         self.own.group.as_deref()
     }

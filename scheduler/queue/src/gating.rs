@@ -91,7 +91,7 @@ impl SchedulingQueue {
             entry.info.own.gate = gate;
             entry.info.own.group = Some(group);
         }
-        self.file_members(id, &changed);
+        self.index_members(id, &changed);
     }
 
     /// Runs the PreEnqueue plugins again for a member of a gated group with its own reason.
@@ -117,7 +117,7 @@ impl SchedulingQueue {
         if let Some(entry) = self.places.get_mut(id) {
             entry.info.own.group = Some(group);
         }
-        self.file_members(id, std::slice::from_ref(uid));
+        self.index_members(id, std::slice::from_ref(uid));
     }
 
     /// A new member of a gated group can end a reason of the group that members state in addition to the gating member.
@@ -158,9 +158,9 @@ impl SchedulingQueue {
     }
 
     /// Indexes the members of a group with their own reasons, and removes the others from the index.
-    pub(super) fn file_members(&mut self, id: EntryId, uids: &[Str]) {
+    pub(super) fn index_members(&mut self, id: EntryId, uids: &[Str]) {
         for uid in uids {
-            self.places.file_member(id, uid);
+            self.places.index_member(id, uid);
         }
     }
 }

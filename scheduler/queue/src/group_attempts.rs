@@ -54,7 +54,7 @@ impl SchedulingQueue {
             member.attempts = member.attempts.saturating_sub(1);
             self.in_flight.done(&uid, &mut self.out.metrics);
             self.out.metrics.count_rejectors(&member, 1.0);
-            self.seat(cx, member, label::SCHEDULE_ATTEMPT_FAILURE, None);
+            self.place_member(cx, member, label::SCHEDULE_ATTEMPT_FAILURE, None);
         }
     }
 
@@ -70,7 +70,7 @@ impl SchedulingQueue {
         let strategy = self.strategy_after_flight(cx, &judged);
         self.in_flight.done(&uid, &mut self.out.metrics);
         let event = label::SCHEDULE_ATTEMPT_FAILURE;
-        self.seat(cx, info, event, Some(strategy));
+        self.place_member(cx, info, event, Some(strategy));
         let place = self.places.member(&uid).map(|(place, _)| place);
         place.unwrap_or(QueuedIn::Active)
     }
@@ -87,7 +87,7 @@ impl SchedulingQueue {
         let members = self.places.groups.take(&MemberPlace::Root(key.clone()));
         // The hierarchy can have changed during the attempt.
         let groups = cx.cluster.groups();
-        let (members, strangers): (Vec<_>, Vec<_>) = members.into_iter().partition(|(_, info)| {
+        let (members, moved): (Vec<_>, Vec<_>) = members.into_iter().partition(|(_, info)| {
             let leaf = GroupKey::of_pod(&info.pod);
             leaf.is_some_and(|leaf| groups.root_of(&leaf).as_ref() == Ok(key))
         });
@@ -99,8 +99,8 @@ impl SchedulingQueue {
         let uid = info.pod.uid().clone();
         let place = (!group.is_empty()).then(|| self.return_group(cx, info, group, end));
         self.in_flight.done(&uid, &mut self.out.metrics);
-        for (_, info) in strangers {
-            self.reseat(cx, info);
+        for (_, info) in moved {
+            self.place_member_again(cx, info);
         }
         place
     }

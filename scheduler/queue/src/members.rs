@@ -1,7 +1,7 @@
 //! The members of groups: entering the queue, joining their group, waiting for it, and leaving the queue.
 
 use super::entry::{
-    EntryId, EntryState, Gate, Members, QueuedGroup, QueuedIn, QueuedPodInfo, stand_in,
+    EntryId, EntryState, Gate, Members, QueuedGroup, QueuedIn, QueuedPodInfo, placeholder,
 };
 use super::groups::{MemberPlace, PlacedMembers};
 use super::hints::MoveStrategy;
@@ -35,12 +35,12 @@ impl SchedulingQueue {
             self.remove(cx, &old);
         }
         self.nominator.add(cx.cluster, &pod, &Nominating::Keep);
-        self.seat(cx, QueuedPodInfo::new(pod, cx.now), event, None);
+        self.place_member(cx, QueuedPodInfo::new(pod, cx.now), event, None);
     }
 
     /// Places a member: in its queued group, among the pending members of a group in an attempt, in a new entry, or among
     /// the incomplete members. `strategy` is the effect of the events during the attempt from which the member returns.
-    pub(super) fn seat(
+    pub(super) fn place_member(
         &mut self,
         cx: &Context<'_>,
         info: QueuedPodInfo,
@@ -72,7 +72,7 @@ impl SchedulingQueue {
         let spec = cx.cluster.groups().spec(&root);
         let priority = spec.map_or(0, |spec| spec.priority());
         let id = self.places.enter(QueuedPodInfo {
-            pod: stand_in(&root, priority, &first.pod.spec.scheduler_name),
+            pod: placeholder(&root, priority, &first.pod.spec.scheduler_name),
             own: EntryState {
                 group: Some(Box::new(QueuedGroup::new(root.clone()))),
                 group_attempt: first.own.group_attempt,
@@ -191,7 +191,7 @@ impl SchedulingQueue {
             if cx.cluster.groups().root_of(&leaf).is_ok() {
                 let place = MemberPlace::Incomplete(leaf);
                 for (_, info) in self.places.groups.take(&place) {
-                    self.reseat(cx, info);
+                    self.place_member_again(cx, info);
                 }
             }
         }
@@ -209,7 +209,7 @@ impl SchedulingQueue {
             }
         }
         for root in roots {
-            self.reseat_strangers(cx, root);
+            self.place_moved_members(cx, root);
         }
         for leaf in incomplete {
             if let Err(why) = cx.cluster.groups().root_of(&leaf) {
@@ -222,40 +222,40 @@ impl SchedulingQueue {
     }
 
     /// The members of a group with another root move there.
-    fn reseat_strangers(&mut self, cx: &Context<'_>, root: GroupKey) {
+    fn place_moved_members(&mut self, cx: &Context<'_>, root: GroupKey) {
         let groups = cx.cluster.groups();
-        let is_stranger = |info: &QueuedPodInfo| {
+        let has_other_root = |info: &QueuedPodInfo| {
             let leaf = GroupKey::of_pod(&info.pod);
             leaf.is_none_or(|leaf| groups.root_of(&leaf).as_ref() != Ok(&root))
         };
         let take_out = |members: &mut Members| -> Vec<QueuedPodInfo> {
-            let taken = members.extract_if(.., |_, info| is_stranger(info));
+            let taken = members.extract_if(.., |_, info| has_other_root(info));
             taken.map(|(_, info)| info).collect()
         };
         let place = MemberPlace::Root(root.clone());
-        let strangers = match self.places.groups.placed(&place) {
+        let moved = match self.places.groups.placed(&place) {
             None => return,
             Some(PlacedMembers::Outside(pending)) => take_out(pending),
             Some(PlacedMembers::Queued(id)) => {
                 let id = *id;
                 // Most changes of groups move no member; the group then keeps its place.
                 let group = self.places.get(id).and_then(|e| e.info.own.group.as_ref());
-                if !group.is_some_and(|group| group.members().any(is_stranger)) {
+                if !group.is_some_and(|group| group.members().any(has_other_root)) {
                     return;
                 }
                 self.change_group(cx, id, |group, _| take_out(&mut group.members))
             }
         };
-        for info in strangers {
-            self.reseat(cx, info);
+        for info in moved {
+            self.place_member_again(cx, info);
         }
     }
 
     /// A member is placed again, because its root can be another one.
-    pub(super) fn reseat(&mut self, cx: &Context<'_>, info: QueuedPodInfo) {
+    pub(super) fn place_member_again(&mut self, cx: &Context<'_>, info: QueuedPodInfo) {
         self.places.remove_member(info.pod.uid());
         self.places.groups.forget(&info.pod);
-        self.seat(cx, info, label::GROUP_COMPLETE, None);
+        self.place_member(cx, info, label::GROUP_COMPLETE, None);
     }
 
     /// Changes the members of a queued group. An empty group leaves the queue; for a group whose blocking member was
@@ -316,7 +316,7 @@ impl SchedulingQueue {
                 out.replace_pod(info, new, cx.now);
             }
         });
-        self.file_members(id, std::slice::from_ref(new.uid()));
+        self.index_members(id, std::slice::from_ref(new.uid()));
         self.reconsider_updated(cx, id, change, events);
         // The update can also end the member's own reason, behind the member that gates the group.
         if let Some(id) = self.places.member_entry(new.uid()) {

@@ -14,15 +14,15 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 
-/// The section of one registration: profile, gate, and the registration's index in the profile.
+/// The registration of a plugin for events, in a profile, and a gate: the pods that wait for its events behind this gate.
 #[derive(Debug, Clone, Copy, Hash)]
-pub(super) struct Drawer<'a> {
+pub(super) struct WaitScope<'a> {
     pub(super) profile: ProfileId,
     pub(super) gate: Option<&'a str>,
     pub(super) registration: usize,
 }
 
-impl Drawer<'_> {
+impl WaitScope<'_> {
     /// The number of `key`; without a key, the number of pods that wait for anything.
     fn number(self, key: Option<u64>) -> u64 {
         FxBuildHasher.hash_one((self, key))
@@ -30,68 +30,68 @@ impl Drawer<'_> {
 }
 
 /// One index entry of a pod: a number and an amount.
-type Place = (u64, i64);
+type IndexEntry = (u64, i64);
 
 /// Waiting pods by the keys that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct WaitIndex {
-    filed: BTreeSet<(u64, i64, EntryId)>,
-    /// The places of each entry, to find it again.
-    places: Vec<Option<Box<[Place]>>>,
+    entries: BTreeSet<(u64, i64, EntryId)>,
+    /// The index entries of each pod, to find them again.
+    of_pods: Vec<Option<Box<[IndexEntry]>>>,
 }
 
 impl WaitIndex {
-    /// Files a pod for each indexed registration of the plugins that rejected it.
+    /// Adds a pod for each indexed registration of the plugins that rejected it.
     pub(super) fn insert(
         &mut self,
         id: EntryId,
         profile: Option<(ProfileId, &QueueProfile)>,
         info: &QueuedPodInfo,
     ) {
-        let places = places(profile, info);
-        if places.is_empty() {
+        let entries = entries(profile, info);
+        if entries.is_empty() {
             return;
         }
-        for (number, amount) in &places {
-            self.filed.insert((*number, *amount, id));
+        for (number, amount) in &entries {
+            self.entries.insert((*number, *amount, id));
         }
-        if self.places.len() <= id.index() {
-            self.places.resize(id.index() + 1, None);
+        if self.of_pods.len() <= id.index() {
+            self.of_pods.resize(id.index() + 1, None);
         }
-        let before = self.places[id.index()].replace(places.into_boxed_slice());
-        debug_assert_eq!(before, None, "a pod is filed once");
+        let before = self.of_pods[id.index()].replace(entries.into_boxed_slice());
+        debug_assert_eq!(before, None, "a pod is added once");
     }
 
     /// Removes all index entries of a pod.
     pub(super) fn remove(&mut self, id: EntryId) {
-        let Some(places) = self.places.get_mut(id.index()).and_then(Option::take) else {
+        let Some(entries) = self.of_pods.get_mut(id.index()).and_then(Option::take) else {
             return;
         };
-        for (number, amount) in places {
-            let removed = self.filed.remove(&(number, amount, id));
-            debug_assert!(removed, "a filed pod is found again");
+        for (number, amount) in entries {
+            let removed = self.entries.remove(&(number, amount, id));
+            debug_assert!(removed, "an added pod is found again");
         }
     }
 
-    /// Calls `found` for the pods of a section with an affected key, in the order of amounts for equal keys. A pod
+    /// Calls `found` for the pods of a scope with an affected key, in the order of amounts for equal keys. A pod
     /// occurs once per key.
     pub(super) fn find(
         &self,
-        drawer: Drawer<'_>,
+        scope: WaitScope<'_>,
         touched: &Touched,
         mut found: impl FnMut(EntryId),
     ) {
         if !touched.helps_anything() {
             return;
         }
-        let anything = (drawer.number(None), i64::MAX);
+        let anything = (scope.number(None), i64::MAX);
         let keys = touched.keys().iter();
         for (number, up_to) in keys
-            .map(|(key, up_to)| (drawer.number(Some(key.as_u64())), *up_to))
+            .map(|(key, up_to)| (scope.number(Some(key.as_u64())), *up_to))
             .chain([anything])
         {
             let range = (number, i64::MIN, EntryId::FIRST)..=(number, up_to, EntryId::LAST);
-            for (_, _, id) in self.filed.range(range) {
+            for (_, _, id) in self.entries.range(range) {
                 found(*id);
             }
         }
@@ -102,19 +102,19 @@ impl WaitIndex {
     /// # Errors
     /// The first disagreement.
     pub(super) fn check(&self, expected: &Self) -> Result<(), String> {
-        if let Some(place) = self.filed.symmetric_difference(&expected.filed).next() {
-            let is_filed = self.filed.contains(place);
+        if let Some(entry) = self.entries.symmetric_difference(&expected.entries).next() {
+            let is_known = self.entries.contains(entry);
             return Err(format!(
-                "entry {place:?} of the wait index exists: {is_filed}"
+                "entry {entry:?} of the wait index exists: {is_known}"
             ));
         }
-        let places = |of: &Self| -> Vec<(usize, Box<[Place]>)> {
-            let places = of.places.iter().cloned().enumerate();
-            places
-                .filter_map(|(at, places)| Some((at, places?)))
+        let entries = |of: &Self| -> Vec<(usize, Box<[IndexEntry]>)> {
+            let entries = of.of_pods.iter().cloned().enumerate();
+            entries
+                .filter_map(|(at, entries)| Some((at, entries?)))
                 .collect()
         };
-        if places(self) != places(expected) {
+        if entries(self) != entries(expected) {
             return Err("a pod is not found again in the wait index".to_owned());
         }
         Ok(())
@@ -122,45 +122,45 @@ impl WaitIndex {
 }
 
 /// The index entries of a pod, sorted, each once.
-fn places(
+fn entries(
     profile: Option<(ProfileId, &QueueProfile)>,
     info: &QueuedPodInfo,
-) -> SmallVec<[Place; 8]> {
-    let mut places = SmallVec::new();
+) -> SmallVec<[IndexEntry; 8]> {
+    let mut entries = SmallVec::new();
     let Some((profile, known)) = profile else {
-        return places;
+        return entries;
     };
     // A group is indexed under the keys of all its evaluated members.
     for plugin in info.rejectors() {
         for (registration, waits) in known.indexed(plugin) {
-            let drawer = Drawer {
+            let scope = WaitScope {
                 profile,
                 gate: info.gating_plugin().map(Str::as_str),
                 registration: *registration,
             };
             match &info.own.group {
-                None => file(drawer, &waits(&info.pod), &mut places),
+                None => add_entries(scope, &waits(&info.pod), &mut entries),
                 Some(group) if group.is_woken_by_anything() => {
-                    file(drawer, &Waits::for_anything(), &mut places);
+                    add_entries(scope, &Waits::for_anything(), &mut entries);
                 }
                 Some(group) => {
                     for pod in group.asked() {
-                        file(drawer, &waits(pod), &mut places);
+                        add_entries(scope, &waits(pod), &mut entries);
                     }
                 }
             }
         }
     }
-    places.sort_unstable();
-    places.dedup();
-    places
+    entries.sort_unstable();
+    entries.dedup();
+    entries
 }
 
-fn file(drawer: Drawer<'_>, waits: &Waits, places: &mut SmallVec<[Place; 8]>) {
+fn add_entries(scope: WaitScope<'_>, waits: &Waits, entries: &mut SmallVec<[IndexEntry; 8]>) {
     if waits.is_for_anything() {
-        places.push((drawer.number(None), 0));
+        entries.push((scope.number(None), 0));
         return;
     }
     let keys = waits.keys().iter();
-    places.extend(keys.map(|(key, amount)| (drawer.number(Some(key.as_u64())), *amount)));
+    entries.extend(keys.map(|(key, amount)| (scope.number(Some(key.as_u64())), *amount)));
 }

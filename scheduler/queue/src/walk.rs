@@ -4,7 +4,7 @@ use super::entry::EntryId;
 use super::hints::{AskedPods, EventQuestion, HintTally, MoveStrategy};
 use super::place::QueuePlaces;
 use super::pool::Pool;
-use super::wait_index::Drawer;
+use super::wait_index::WaitScope;
 use berth_api::Pod;
 use berth_telemetry::Log;
 
@@ -85,7 +85,7 @@ impl Walk {
                 continue;
             };
             let plugin = &registration.plugin;
-            // Entries that are found by name or key can be in the section of another gate, profile or plugin.
+            // Entries that are found by name or key can be in the scope of another gate, profile or plugin.
             let is_meant = |id: &EntryId| {
                 places.waiting_entry(*id).is_some_and(|entry| {
                     entry.profile == Some(profile)
@@ -107,12 +107,12 @@ impl Walk {
                         let named = places.named(namespace, name);
                         named.filter(is_meant).for_each(&mut put_to);
                     }
-                    let drawer = Drawer {
+                    let scope = WaitScope {
                         profile,
                         gate,
                         registration: *matching,
                     };
-                    pool.by_wait.find(drawer, touched, |id| {
+                    pool.by_wait.find(scope, touched, |id| {
                         if is_meant(&id) {
                             put_to(id);
                         }

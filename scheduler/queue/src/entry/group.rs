@@ -1,6 +1,6 @@
 //! The entry of a group.
 //!
-//! A queued group is an entry like a pod's entry, whose pod is a **stand-in** with the priority of the group. Its
+//! A queued group is an entry like a pod's entry, whose pod is a **placeholder** with the priority of the group. Its
 //! members are in no heap.
 
 use super::{PodTemplateKey, QueuedPodInfo};
@@ -144,8 +144,8 @@ impl QueuedGroup {
     }
 }
 
-/// The stand-in of a queued group; no pod has its name.
-pub(crate) fn stand_in(key: &GroupKey, priority: i32, scheduler: &Str) -> Arc<Pod> {
+/// The placeholder of a queued group; no pod has its name.
+pub(crate) fn placeholder(key: &GroupKey, priority: i32, scheduler: &Str) -> Arc<Pod> {
     let mut pod = Pod::default();
     pod.metadata.namespace = key.namespace.clone();
     pod.metadata.name = Str::from(format!("{}/{}", key.kind.as_str(), key.name));

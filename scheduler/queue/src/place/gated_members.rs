@@ -19,7 +19,7 @@ impl QueuePlaces {
     }
 
     /// Indexes a member of a group in its current state, if it waits for events of its own.
-    pub(crate) fn file_member(&mut self, group: EntryId, uid: &Str) {
+    pub(crate) fn index_member(&mut self, group: EntryId, uid: &Str) {
         let Some(of_group) = self.entries.get(group).map(|entry| &entry.info) else {
             return;
         };

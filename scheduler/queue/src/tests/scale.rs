@@ -9,7 +9,7 @@ use serde_json::json;
 
 /// `count` gated pods, `count` pods rejected by a plugin that is not registered for the event, and two pods rejected by
 /// A.
-fn crowd(count: usize) -> Bench {
+fn pods_without_room(count: usize) -> Bench {
     let mut bench = setup().build();
     for n in 0..count {
         let gated = berth_framework::testing::pod(&format!("gated-{n}"))
@@ -42,7 +42,7 @@ fn crowd(count: usize) -> Bench {
 #[test]
 fn an_event_looks_at_the_pods_it_may_help_only() {
     for count in [10, 10_000] {
-        let mut bench = crowd(count);
+        let mut bench = pods_without_room(count);
         let nothing = Moved::default();
         for (event, helps, expected) in [
             ("Node/Delete", "all", nothing),
@@ -86,7 +86,7 @@ fn an_event_looks_at_the_pods_it_may_help_only() {
 /// the cost of a flush depends on the number of moved pods; without old pods it examines none.
 #[test]
 fn a_flush_looks_at_old_pods_only() {
-    let mut bench = crowd(1000);
+    let mut bench = pods_without_room(1000);
     bench.now = berth_api::Time::from_millis(200_000);
     let (queue, cx) = super::fields!(bench);
     assert_eq!(queue.flush_leftover(&cx).examined, 0);
