@@ -80,6 +80,8 @@ pub(crate) struct Settings {
     /// [`ProfileSpec::percentage_of_nodes_to_score`](berth_profile::ProfileSpec).
     pub(crate) percentage_of_nodes_to_score: Option<i32>,
     pub(crate) evaluator: EvaluatorKind,
+    /// See [`SchedulerOptions::compares_evaluators`](crate::SchedulerOptions).
+    pub(crate) compares_evaluators: bool,
     pub(crate) extenders: Extenders,
     /// The profiles for pods with a node that wait for a resize, if preemption for them is on.
     pub(crate) resizes: Option<Profiles>,
@@ -101,6 +103,7 @@ impl Settings {
             profiles,
             percentage_of_nodes_to_score,
             evaluator,
+            compares_evaluators: cfg!(debug_assertions),
             extenders,
         }
     }

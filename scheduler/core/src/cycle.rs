@@ -271,12 +271,13 @@ impl Cycle {
         } else {
             framework.settings.evaluator
         };
+        let compares = framework.settings.compares_evaluators;
         let mut evaluator = framework.evaluator(nominator, attempt);
         match kind {
             EvaluatorKind::Plain => evaluator.find_plainly(scope, percentage, start, rng),
-            EvaluatorKind::Incremental | EvaluatorKind::Compared => {
-                let (cache, compare) = (&mut self.answer_cache, kind == EvaluatorKind::Compared);
-                evaluator.find_with(cache, compare, scope, percentage, start, rng)
+            EvaluatorKind::Incremental => {
+                let cache = &mut self.answer_cache;
+                evaluator.find_with(cache, compares, scope, percentage, start, rng)
             }
         }
     }

@@ -11,7 +11,7 @@
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
 //! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, no feasible node
 //! where nominated pods change domain counts. It also leaves pods to it that name their nodes: few nodes are checked
-//! for them. [`EvaluatorKind::Compared`] makes every decision twice; so does every debug build.
+//! for them. A debug build makes every decision with both.
 
 mod answer;
 mod cell;
@@ -48,10 +48,8 @@ use plan::{Group, Plan, Unkeepable};
 use rows::Rows;
 use scratch::Scratch;
 use shape::{PodColumns, Shape};
-use std::any::Any;
 use std::fmt;
-use std::str::FromStr;
-use store::{Entry, Keepable, Store};
+use store::Store;
 
 /// The evaluator that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,42 +59,14 @@ pub enum EvaluatorKind {
     /// With kept answers. A debug build compares each decision with the plain evaluator's.
     #[default]
     Incremental,
-    /// Both, each decision compared: for tests and simulations.
-    ///
-    /// # Panics
-    /// The scheduler panics when they differ, which is a bug.
-    Compared,
-}
-
-impl EvaluatorKind {
-    /// Every kind with its name on the command line.
-    pub const ALL: [(&'static str, Self); 3] = [
-        ("plain", Self::Plain),
-        ("incremental", Self::Incremental),
-        ("compared", Self::Compared),
-    ];
 }
 
 impl fmt::Display for EvaluatorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::ALL.iter().find(|(_, kind)| kind == self);
-        f.write_str(name.map_or("", |(name, _)| name))
-    }
-}
-
-/// No evaluator has this name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no evaluator {0:?}; it is plain, incremental or compared")]
-pub struct UnknownEvaluator(pub String);
-
-impl FromStr for EvaluatorKind {
-    type Err = UnknownEvaluator;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.iter().find(|(known, _)| *known == name);
-        known
-            .map(|(_, kind)| *kind)
-            .ok_or_else(|| UnknownEvaluator(name.to_owned()))
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Incremental => "incremental",
+        })
     }
 }
 
@@ -122,17 +92,7 @@ pub struct AnswerCache {
     fragments: [Fragment; 3],
     remembered: RememberedFragments,
     rows: Rows,
-    keeper: Keeper,
-}
-
-/// The store, and the state for keeping its entries up to date.
-#[derive(Default)]
-struct Keeper {
     store: Store,
-    /// The number of columns and classes of nodes so far.
-    made: u64,
-    scratch: Scratch,
-    counts: AnswerCacheCounts,
 }
 
 /// Everything kept about the pods of a shape, up to date.
@@ -145,66 +105,7 @@ struct Kept<'a> {
     key: &'a [u8],
 }
 
-impl fmt::Debug for AnswerCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerCache")
-            .field("shapes", &self.shapes())
-            .field("bytes", &self.bytes())
-            .field("counts", &self.counts())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Keeper {
-    /// Takes the entry of a key, or a new entry, brought up to date; `None` if no answers can be kept.
-    fn take<'e, T: Keepable>(
-        &mut self,
-        key: &[u8],
-        evaluator: &mut Evaluator<'e>,
-        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
-        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
-    ) -> Option<Box<T>> {
-        let lent = self.store.lend(key);
-        if let Some(None) = lent {
-            self.put(key, None, evaluator);
-            return None;
-        }
-        let known = lent.flatten().map(|kept| kept as Box<dyn Any>);
-        if let Some(Ok(mut known)) = known.map(|kept| kept.downcast::<T>())
-            && catch_up(&mut known, evaluator, &mut self.scratch).is_ok()
-        {
-            return Some(known);
-        }
-        // It has missed too much, if there was any.
-        self.made += 1;
-        let mut new = Box::new(new(self, evaluator));
-        let is_kept = catch_up(&mut new, evaluator, &mut self.scratch).is_ok();
-        if !is_kept {
-            self.put(key, None, evaluator);
-        }
-        is_kept.then_some(new)
-    }
-
-    fn put(&mut self, key: &[u8], entry: Entry, evaluator: &Evaluator<'_>) {
-        let limit = store::limit(evaluator.cluster.nodes.slots());
-        self.store.put(key, entry, limit);
-    }
-
-    /// Hands over what [`Keeper::take`] takes, and puts it back.
-    fn with<'e, T: Keepable, R>(
-        &mut self,
-        key: &[u8],
-        evaluator: &mut Evaluator<'e>,
-        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
-        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
-        then: impl FnOnce(&mut Self, &mut Evaluator<'e>, &mut T) -> Option<R>,
-    ) -> Option<R> {
-        let mut kept = self.take(key, evaluator, new, catch_up)?;
-        let result = then(self, evaluator, &mut kept);
-        self.put(key, Some(kept), evaluator);
-        result
-    }
-
+impl Store {
     /// Hands over everything about the pods with these columns and this fragment of the ledgers.
     fn with_classes<'e, R>(
         &mut self,
@@ -214,23 +115,22 @@ impl Keeper {
         of_ledgers: &[u8],
         then: impl FnOnce(&mut Evaluator<'e>, Kept<'_>) -> R,
     ) -> Option<R> {
-        // Pods that differ in a column by row have the same classes of nodes.
-        let by_slot = (!columns.pods.is_by_row).then_some(columns.pods.id);
+        // Pods that differ in the second column have the same classes of nodes.
         let [mut of_classes, mut of_shape] = <[Fragment; 2]>::default();
-        of_classes.put(&(columns.node.id, by_slot, of_ledgers));
+        of_classes.put(&(columns.node.id, of_ledgers));
         self.with(
             of_classes.as_bytes(),
             evaluator,
-            |keeper, evaluator| NodeClasses::new(keeper.made, evaluator, plan),
-            |classes, evaluator, scratch| classes.catch_up(evaluator, columns, scratch),
-            |keeper, evaluator, classes| {
+            |store, evaluator| NodeClasses::new(store.made, evaluator, plan),
+            |classes, evaluator, scratch| classes.catch_up(evaluator, columns.node, scratch),
+            |store, evaluator, classes| {
                 of_shape.put(&(classes.id, columns.pods.id));
                 let key = of_shape.as_bytes();
-                let new = |keeper: &mut Self, _: &Evaluator<'_>| {
-                    keeper.counts.built += 1;
+                let new = |store: &mut Self, _: &Evaluator<'_>| {
+                    store.counts.built += 1;
                     Shape::default()
                 };
-                let mut shape = keeper.take(key, evaluator, new, |shape, evaluator, scratch| {
+                let mut shape = store.take(key, evaluator, new, |shape, evaluator, scratch| {
                     shape.catch_up(evaluator, columns, classes, scratch)
                 })?;
                 let kept = Kept {
@@ -241,7 +141,7 @@ impl Keeper {
                     key,
                 };
                 let result = then(evaluator, kept);
-                keeper.put(key, Some(shape), evaluator);
+                store.put(key, shape, evaluator);
                 Some(result)
             },
         )
@@ -251,24 +151,24 @@ impl Keeper {
 impl AnswerCache {
     /// The counts of decisions so far.
     pub fn counts(&self) -> AnswerCacheCounts {
-        self.keeper.counts
+        self.store.counts
     }
 
     /// About how much memory the kept answers take, in bytes.
     pub fn bytes(&self) -> usize {
-        self.keeper.store.bytes()
+        self.store.bytes()
     }
 
     /// Forgets every answer and plan, because the profiles are replaced. The counts stay.
     pub fn forget(&mut self) {
-        let (made, counts) = (self.keeper.made, self.keeper.counts);
+        let (made, counts) = (self.store.made, self.store.counts);
         *self = Self::default();
-        (self.keeper.made, self.keeper.counts) = (made, counts);
+        (self.store.made, self.store.counts) = (made, counts);
     }
 
-    /// The number of shapes that are kept.
-    pub fn shapes(&self) -> usize {
-        self.keeper.store.shapes()
+    /// Returns whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.store.len() == 0
     }
 
     /// Finds a node for the evaluator's pod as [`Evaluator::find`] does or, with a scope, [`Evaluator::find_within`], from
@@ -282,43 +182,29 @@ impl AnswerCache {
         rng: &mut fastrand::Rng,
     ) -> Option<Found> {
         let began = evaluator.stopwatch.last_nanos();
-        let Some(plan) = self.prepare(evaluator) else {
-            return self.leave_to_plain(evaluator);
-        };
-        let found = self.with_shape(evaluator, plan, true, |evaluator, kept| {
+        let decide = |evaluator: &mut Evaluator<'_>, kept: Kept<'_>| {
             let filtered = evaluator.stopwatch.nanos();
-            let found = decide(evaluator, kept, scope, percentage_of_nodes, start, rng);
-            let nanos = evaluator.stopwatch.nanos().saturating_sub(filtered);
-            if let Ok(Found::Placed(placement)) = &found
-                && placement.feasible > 1
-            {
-                let is_scored = !evaluator.profile.score.is_empty();
-                let tally = &mut evaluator.evaluation.tally;
-                if is_scored {
-                    tally.span(Point::PreScore, Code::Success, 0);
-                    tally.span(Point::Score, Code::Success, nanos);
-                }
+            let found = decide(evaluator, kept, scope, percentage_of_nodes, start, rng).ok()?;
+            let scored = evaluator.stopwatch.nanos();
+            let tally = &mut evaluator.evaluation.tally;
+            tally.span(Point::PreFilter, Code::Success, 0);
+            tally.span(Point::Filter, Code::Success, filtered.saturating_sub(began));
+            if matches!(&found, Found::Placed(placement) if placement.feasible > 1) {
+                tally.span(Point::PreScore, Code::Success, 0);
+                tally.span(Point::Score, Code::Success, scored.saturating_sub(filtered));
             }
-            (found, filtered)
-        });
-        match found {
-            Some((Ok(found), filtered)) => {
-                self.keeper.counts.kept += 1;
-                let tally = &mut evaluator.evaluation.tally;
-                let nanos = filtered.saturating_sub(began);
-                tally.span(Point::PreFilter, Code::Success, 0);
-                tally.span(Point::Filter, Code::Success, nanos);
-                Some(found)
-            }
-            _ => self.leave_to_plain(evaluator),
+            Some(found)
+        };
+        let plan = self.prepare(evaluator);
+        let found = plan.and_then(|plan| self.with_shape(evaluator, plan, true, decide)?);
+        if found.is_some() {
+            self.store.counts.kept += 1;
+        } else {
+            self.store.counts.plain += 1;
+            // The plain evaluator runs PreFilter from the beginning, and counts that.
+            evaluator.evaluation.tally.pre_filter.clear();
         }
-    }
-
-    fn leave_to_plain(&mut self, evaluator: &mut Evaluator<'_>) -> Option<Found> {
-        self.keeper.counts.plain += 1;
-        // It runs PreFilter from the beginning, and counts that.
-        evaluator.evaluation.tally.pre_filter.clear();
-        None
+        found
     }
 
     /// Reads what makes the evaluator's pod alike to others. Returns the place of the plan; `None` when the plain evaluator
@@ -374,44 +260,44 @@ impl AnswerCache {
             plans,
             fragments,
             rows,
-            keeper,
+            store,
             ..
         } = self;
         let plan = plans[plan].1.as_ref()?;
         let [of_node, of_pods, of_ledgers] = fragments.each_ref().map(Fragment::as_bytes);
-        rows.catch_up(evaluator, &mut keeper.scratch);
+        rows.catch_up(evaluator, &mut store.scratch);
         let rows = &*rows;
         let new = |group| {
-            move |keeper: &mut Keeper, evaluator: &Evaluator<'_>| {
-                keeper.counts.group_answers += 1;
-                Column::new(keeper.made, group, evaluator.pod)
+            move |store: &mut Store, evaluator: &Evaluator<'_>| {
+                store.counts.group_answers += 1;
+                Column::new(store.made, group, evaluator.pod)
             }
         };
         let catch_up = |column: &mut Column, evaluator: &mut Evaluator<'_>, scratch: &mut _| {
             column.catch_up(evaluator, plan, rows, scratch)
         };
         let (node, pods) = (new(Group::Node), new(Group::Pods));
-        keeper.with(
+        store.with(
             of_node,
             evaluator,
             node,
             catch_up,
-            |keeper, evaluator, node| {
-                keeper.with(
+            |store, evaluator, node| {
+                store.with(
                     of_pods,
                     evaluator,
                     pods,
                     catch_up,
-                    |keeper, evaluator, pods| {
+                    |store, evaluator, pods| {
                         if for_pod {
-                            answer_for_own_nomination(evaluator, rows, &mut keeper.scratch, pods)
+                            answer_for_own_nomination(evaluator, rows, &mut store.scratch, pods)
                                 .ok()?;
                         }
                         if node.is_broken() || pods.is_broken() {
                             return None;
                         }
                         let columns = PodColumns { node, pods, rows };
-                        keeper.with_classes(evaluator, plan, &columns, of_ledgers, then)
+                        store.with_classes(evaluator, plan, &columns, of_ledgers, then)
                     },
                 )
             },
@@ -421,7 +307,7 @@ impl AnswerCache {
     /// Stores what PostFilter found about nodes.
     pub fn revert(&mut self, evaluation: &mut Evaluation) {
         if let Some(memos) = evaluation.memos.take()
-            && let Some(shape) = self.keeper.store.shape(&memos.shape)
+            && let Some(shape) = self.store.shape(&memos.shape)
         {
             shape.revert(memos);
         }

@@ -22,7 +22,7 @@ mod tests;
 
 pub use berth_framework::nominated::{NoNominations, NominatedPods};
 pub use diagnosis::{Diagnosis, FitError};
-pub use incremental::{AnswerCache, AnswerCacheCounts, EvaluatorKind, Examined, UnknownEvaluator};
+pub use incremental::{AnswerCache, AnswerCacheCounts, EvaluatorKind, Examined};
 pub use plain::{Found, Placement, PreFiltered};
 pub use score::{PluginScores, Scores};
 pub use search::{SearchLimit, nodes_to_find};

@@ -152,6 +152,8 @@ pub enum LedgerChange<'a> {
 /// The state of a ledger, in addition to its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LedgerState {
+    /// The length of a class, which is constant for a ledger.
+    pub class_len: usize,
     /// Whether the plugin accepts every node and prefers none, even after the removal of any of the current pods.
     /// Results for a node then do not depend on the pods of other nodes.
     pub is_indifferent: bool,
@@ -199,19 +201,9 @@ pub trait Ledger: Send + fmt::Debug {
     /// The state.
     fn state(&self) -> LedgerState;
 
-    /// The length of a class, which is constant for a ledger.
-    fn class_len(&self) -> usize;
-
     /// Writes the classes of nodes, at least one, in as few passes as possible: number `k` of the node at place `n` is at
     /// `classes[k * nodes.len() + n]`. A slot without a node gets any class.
     fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]);
-
-    /// Appends the class of an existing node.
-    fn class(&self, node: Slot, class: &mut Class) {
-        let start = class.len();
-        class.resize(start + self.class_len(), 0);
-        self.write_classes(&[node], &mut class[start..]);
-    }
 
     /// The answer of Filter for the nodes of a class.
     ///

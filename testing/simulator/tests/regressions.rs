@@ -88,7 +88,7 @@ fn the_status_of_a_pod_wakes_it_after_an_early_claim() {
     ];
     let link_seen = format!("--- {}", Step::Deliver(Kind::Pod, 9));
     let subject = Subject::in_tree().unwrap_or_else(|e| panic!("{e}"));
-    for evaluator in [EvaluatorKind::Compared, EvaluatorKind::Plain] {
+    for evaluator in [EvaluatorKind::Incremental, EvaluatorKind::Plain] {
         let script = Script {
             seed: 1,
             features: FeatureGates::default(),
@@ -154,7 +154,7 @@ fn the_end_of_a_report_preserves_the_result_of_another_scheduler() {
     let script = Script {
         seed: 1,
         features: FeatureGates::of(Release::V1_38).with(Feature::GenericWorkload, true),
-        evaluator: EvaluatorKind::Compared,
+        evaluator: EvaluatorKind::Incremental,
         standby: true,
         steps,
     };
@@ -179,7 +179,7 @@ fn check(scripts: &Scripts, standby: bool) {
             let script = Script {
                 seed,
                 features: FeatureGates::default(),
-                evaluator: EvaluatorKind::Compared,
+                evaluator: EvaluatorKind::Incremental,
                 standby,
                 steps: steps.clone(),
             };

@@ -83,14 +83,13 @@ impl Core {
         let Settings {
             features,
             evaluator,
+            compares_evaluators,
             ..
         } = self.framework.settings;
-        self.framework.settings = Settings::new(
-            features,
-            evaluator,
-            profiles,
-            percentage_of_nodes_to_score,
-            extenders,
-        );
+        let percentage = percentage_of_nodes_to_score;
+        self.framework.settings = Settings {
+            compares_evaluators,
+            ..Settings::new(features, evaluator, profiles, percentage, extenders)
+        };
     }
 }

@@ -28,6 +28,9 @@ pub struct SchedulerOptions {
     pub pod_max_in_unschedulable_pods_duration: Duration,
     /// The evaluator that decides.
     pub evaluator: EvaluatorKind,
+    /// Whether each decision of the incremental evaluator is compared with the plain evaluator's, as in each debug build. The
+    /// scheduler panics if they differ, which is a bug.
+    pub compares_evaluators: bool,
     /// The dispatcher.
     pub dispatcher: DispatcherOptions,
     /// The extenders.
@@ -48,6 +51,7 @@ impl Default for SchedulerOptions {
             pod_max_backoff: queue.pod_max_backoff,
             pod_max_in_unschedulable_pods_duration: queue.pod_max_in_unschedulable_pods_duration,
             evaluator: EvaluatorKind::default(),
+            compares_evaluators: cfg!(debug_assertions),
             dispatcher: DispatcherOptions::default(),
             extenders: Extenders::default(),
             stopwatch: Box::new(NoStopwatch),

@@ -1,7 +1,7 @@
 //! From the classes and blocks of a shape to a decision.
 
 use super::Kept;
-use super::cell::{Answer, FEASIBLE, Rejection};
+use super::cell::{Answer, Cell, FEASIBLE, REJECTED, Rejection};
 use super::classes::{ClassId, NO_CLASS};
 use super::plan::Unkeepable;
 use super::rows::RowId;
@@ -15,39 +15,81 @@ use smallvec::SmallVec;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// The feasible classes of a shape at this moment.
+/// Feasible nodes with equal normalised scores: those of one class with one grade in the second column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LiveClass {
+    class: ClassId,
+    grade: Answer,
+    nodes: usize,
+    /// The place of others of the class, with another grade.
+    next: Option<usize>,
+}
+
+/// The feasible nodes of a shape at this moment.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    /// Them, with the number of their nodes.
-    pub(super) classes: Vec<(ClassId, usize)>,
-    /// The nodes of all of them.
+    pub(super) classes: Vec<LiveClass>,
+    /// By class: the place of one of its entries in `classes`, if its nodes are feasible.
+    of_class: Vec<Option<usize>>,
+    /// The number of all of them.
     pub(super) nodes: usize,
 }
 
+impl Live {
+    fn new(classes: usize) -> Self {
+        Self {
+            of_class: vec![None; classes],
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, class: ClassId, grade: Answer, nodes: usize) {
+        self.nodes += nodes;
+        if let Some(at) = self.find(class, grade) {
+            self.classes[at].nodes += nodes;
+            return;
+        }
+        let next = self.of_class[class as usize].replace(self.classes.len());
+        self.classes.push(LiveClass {
+            class,
+            grade,
+            nodes,
+            next,
+        });
+    }
+
+    /// The place of the nodes of a class with a grade, if they are feasible.
+    #[inline]
+    fn find(&self, class: ClassId, grade: Answer) -> Option<usize> {
+        let mut place = *self.of_class.get(class as usize)?;
+        while let Some(at) = place
+            && self.classes[at].grade != grade
+        {
+            place = self.classes[at].next;
+        }
+        place
+    }
+}
+
 impl Kept<'_> {
-    /// The classes whose nodes are feasible.
+    /// The nodes that are feasible.
     ///
     /// # Errors
     /// When a ledger breaks: the plain evaluator has to determine the result.
     pub(super) fn live(&self) -> Result<Live, Unkeepable> {
-        let mut nodes = vec![0; self.classes.len()];
+        let mut live = Live::new(self.classes.len());
+        let mut judged = vec![None; self.classes.len()];
         for of in self.shape.entries() {
-            if of.answer == FEASIBLE {
-                nodes[of.class as usize] += usize::from(of.all);
-            }
-        }
-        let mut live = Live::default();
-        for (id, nodes) in (0..).zip(nodes) {
-            if nodes == 0 || !self.classes.is_feasible(id) {
+            if of.answer >= REJECTED {
                 continue;
             }
-            match self.rejection_by_ledgers(id) {
-                None => {
-                    live.classes.push((id, nodes));
-                    live.nodes += nodes;
-                }
-                Some(rejection) if rejection.status.is_rejected() => {}
-                Some(_) => return Err(Unkeepable),
+            let class = of.class as usize;
+            let is_feasible = match judged[class] {
+                Some(is_feasible) => is_feasible,
+                None => *judged[class].insert(self.is_feasible(of.class)?),
+            };
+            if is_feasible {
+                live.add(of.class, of.answer, of.all.into());
             }
         }
         Ok(live)
@@ -58,16 +100,25 @@ impl Kept<'_> {
         self.classes.ledgers.rejection(self.plan, numbers)
     }
 
-    /// Returns whether a node is feasible.
-    pub(super) fn fits(&self, slot: Slot) -> bool {
-        let class = self.classes.of(slot);
-        self.classes.is_feasible(class)
-            && self.columns.answer_by_row(slot) == FEASIBLE
-            && self.rejection_by_ledgers(class).is_none()
+    /// Returns whether the nodes of a class are feasible, if the second column does not reject them.
+    fn is_feasible(&self, class: ClassId) -> Result<bool, Unkeepable> {
+        if self.classes.grade(class).is_none() {
+            return Ok(false);
+        }
+        match self.rejection_by_ledgers(class) {
+            Some(rejection) if !rejection.status.is_rejected() => Err(Unkeepable),
+            rejection => Ok(rejection.is_none()),
+        }
     }
 
-    /// The score of a node of a class beyond its own sum, per scoring plugin: the plugin's place among the
-    /// scorers, and the normalised score of each of the live classes.
+    /// Returns whether a node is feasible.
+    pub(super) fn fits(&self, slot: Slot) -> bool {
+        let (class, (answer, _)) = (self.classes.of(slot), self.columns.of(slot));
+        class != NO_CLASS && answer < REJECTED && self.is_feasible(class) == Ok(true)
+    }
+
+    /// The scores of nodes beyond their own sums, per scoring plugin: the plugin's place among the scorers, and the normalised
+    /// score of each of the classes.
     ///
     /// # Errors
     /// When a plugin breaks or a score is out of range.
@@ -78,13 +129,13 @@ impl Kept<'_> {
     ) -> Result<Vec<(usize, Vec<i64>)>, Unkeepable> {
         let mut all = Vec::new();
         let cx = evaluator.context();
-        for (at, column) in self.columns.both().into_iter().enumerate() {
+        for (group, column) in self.columns.both().into_iter().enumerate() {
             for (place, scorer) in column.normalized.iter().enumerate() {
                 // By class: no plugin reads which node has a score.
-                let raw = live.classes.iter().map(|(id, _)| {
-                    let raw = column.grade(self.classes.grade(*id, at));
-                    let class = Slot::from_index(u32::from(*id));
-                    (class, raw.get(place).copied().unwrap_or(0))
+                let raw = (0..).zip(&live.classes).map(|(at, of)| {
+                    let of_node = self.classes.grade(of.class).unwrap_or(FEASIBLE);
+                    let raw = column.grade([of_node, of.grade][group]);
+                    (Slot::from_index(at), raw.get(place).copied().unwrap_or(0))
                 });
                 let mut scores: SmallVec<[(Slot, i64); 16]> = raw.collect();
                 let plugin = &evaluator.profile.score[*scorer].member.plugin;
@@ -101,9 +152,9 @@ impl Kept<'_> {
             let Some(scorer) = self.plan.domains[of.member].scorer else {
                 continue;
             };
-            let feasible = live.classes.iter().map(|(id, nodes)| FeasibleClass {
-                class: &self.classes.numbers(*id)[of.numbers.clone()],
-                nodes: *nodes,
+            let feasible = live.classes.iter().map(|live| FeasibleClass {
+                class: &self.classes.numbers(live.class)[of.numbers.clone()],
+                nodes: live.nodes,
             });
             let feasible: SmallVec<[FeasibleClass<'_>; 16]> = feasible.collect();
             let mut scores = vec![0; feasible.len()];
@@ -117,23 +168,6 @@ impl Kept<'_> {
         } else {
             Err(Unkeepable)
         }
-    }
-
-    /// The weighted sum of these scores by class; `None` for infeasible classes.
-    pub(super) fn class_sums(
-        &self,
-        evaluator: &Evaluator<'_>,
-        live: &Live,
-        scores: &[(usize, Vec<i64>)],
-    ) -> Vec<Option<i64>> {
-        let mut sums = vec![None; self.classes.len()];
-        for (at, (id, _)) in live.classes.iter().enumerate() {
-            let weighted = scores
-                .iter()
-                .map(|(scorer, scores)| evaluator.profile.score[*scorer].weight * scores[at]);
-            sums[*id as usize] = Some(weighted.sum());
-        }
-        sums
     }
 
     /// A node with the greatest total, chosen at random among several: the choice of the plain evaluator with the same
@@ -151,13 +185,11 @@ impl Kept<'_> {
             1 => Vec::new(),
             _ => self.class_scores(evaluator, live)?,
         };
-        let sums = self.class_sums(evaluator, live, &scores);
-        // The total of nodes of a class with a sum and an answer of a column by row; `None` if they are not feasible.
+        let sums = class_sums(evaluator, live, &scores);
+        // The total of nodes with a sum; `None` if they are not feasible.
         let total = |class: ClassId, answer: Answer, sum: i32| {
-            let of_class = sums.get(class as usize).copied().flatten();
-            of_class
-                .filter(|_| answer == FEASIBLE)
-                .map(|of_class| i64::from(sum) + of_class)
+            let live = live.find(class, answer);
+            live.map(|at| i64::from(sum) + sums[at])
         };
         let (mut greatest, mut nodes) = (None, 0);
         for best in self.shape.entries() {
@@ -193,10 +225,8 @@ impl Kept<'_> {
                     continue;
                 }
                 let is_best = |slot: &Slot| {
-                    let (class, columns) = (self.classes.of(*slot), &self.columns);
-                    class != NO_CLASS
-                        && total(class, columns.answer_by_row(*slot), columns.sum(*slot))
-                            == greatest
+                    let found = self.find(live, *slot);
+                    found.map(|(at, sum)| sum + sums[at]) == greatest
                 };
                 return slots_of(at).filter(is_best).nth(chosen).ok_or(Unkeepable);
             }
@@ -204,62 +234,61 @@ impl Kept<'_> {
         Err(Unkeepable)
     }
 
-    /// The feasible nodes that a search in kube-scheduler's order finds before it ends (C-19), each with its class, and how
-    /// many nodes the search visits.
+    /// The place of a feasible node's class, and the sum of its scores that are not normalised; `None` if it is not feasible.
+    #[inline]
+    pub(super) fn find(&self, live: &Live, slot: Slot) -> Option<(usize, i64)> {
+        let (answer, sum) = self.columns.of(slot);
+        let at = live.find(self.classes.of(slot), answer)?;
+        Some((at, sum.into()))
+    }
+
+    /// The feasible nodes that a search in kube-scheduler's order finds before it ends (C-19), and how many nodes the search
+    /// visits.
     pub(super) fn found_in_order(
         &self,
         live: &Live,
         nodes: impl Iterator<Item = Slot>,
         stop_at: usize,
-    ) -> (Vec<(Slot, ClassId)>, usize) {
-        let mut is_live = vec![false; self.classes.len()];
-        for (id, _) in &live.classes {
-            is_live[*id as usize] = true;
-        }
+    ) -> (Vec<Slot>, usize) {
         let (mut found, mut visited) = (Vec::with_capacity(stop_at.min(live.nodes)), 0);
         for slot in nodes {
             if found.len() >= stop_at {
                 break;
             }
             visited += 1;
-            let class = self.classes.of(slot);
-            let is_live = is_live.get(class as usize) == Some(&true);
-            if is_live && self.columns.answer_by_row(slot) == FEASIBLE {
-                found.push((slot, class));
+            if self.find(live, slot).is_some() {
+                found.push(slot);
             }
         }
         (found, visited)
     }
 
-    /// Chooses among some of the feasible nodes, given with their classes, as [`Kept::choose`] does among all.
+    /// Chooses among some of the feasible nodes, as [`Kept::choose`] does among all.
     ///
     /// # Errors
     /// See [`Kept::class_scores`].
     pub(super) fn choose_among(
         &self,
         evaluator: &Evaluator<'_>,
-        found: &[(Slot, ClassId)],
+        found: &[Slot],
         rng: &mut fastrand::Rng,
     ) -> Result<Slot, Unkeepable> {
-        if let [(only, _)] = found {
+        if let [only] = found {
             return Ok(*only);
         }
         // Only the classes of these nodes count for the scores.
-        let mut nodes = vec![0; self.classes.len()];
-        for (_, class) in found {
-            nodes[*class as usize] += 1;
+        let mut some = Live::new(self.classes.len());
+        for slot in found {
+            let (answer, _) = self.columns.of(*slot);
+            some.add(self.classes.of(*slot), answer, 1);
         }
-        let some = Live {
-            classes: (0..).zip(nodes).filter(|(_, nodes)| *nodes > 0).collect(),
-            nodes: found.len(),
-        };
         let scores = self.class_scores(evaluator, &some)?;
-        let sums = self.class_sums(evaluator, &some, &scores);
-        let total = |(slot, class): &(Slot, ClassId)| {
-            let of_class = sums[*class as usize].unwrap_or(0);
-            (*slot, i64::from(self.columns.sum(*slot)) + of_class)
-        };
-        let totals: Vec<(Slot, i64)> = found.iter().map(total).collect();
+        let sums = class_sums(evaluator, &some, &scores);
+        let totals = found.iter().filter_map(|slot| {
+            let (at, sum) = self.find(&some, *slot)?;
+            Some((*slot, sum + sums[at]))
+        });
+        let totals: Vec<(Slot, i64)> = totals.collect();
         choose(&totals, rng).ok_or(Unkeepable)
     }
 
@@ -268,21 +297,20 @@ impl Kept<'_> {
         let pods = &self.columns.pods;
         let mut statuses = Statuses {
             class_of: self.classes.class_of.clone(),
-            by_row: pods.is_by_row.then(|| {
-                let answers = pods.cells().iter().map(|cell| cell.answer());
-                (self.columns.rows.by_slot().clone(), answers.collect())
-            }),
+            row_of: pods.is_by_row.then(|| self.columns.rows.row_of.clone()),
+            of_pods: pods.cells.to_vec(),
             of: FxHashMap::default(),
             totals: Vec::new(),
-            nodes: 0,
         };
         for of in self.shape.entries() {
-            let entry = statuses.of.entry((of.class, of.answer));
+            let rejection = pods.rejection(of.answer);
+            let answer = rejection.map_or(FEASIBLE, |_| of.answer);
+            let entry = statuses.of.entry((of.class, answer));
             let status = entry.or_insert_with(|| {
                 let all = [
                     self.rejection_by_ledgers(of.class),
-                    self.classes.rejection(self.columns, of.class).cloned(),
-                    pods.rejection(of.answer).cloned(),
+                    self.classes.rejection(self.columns.node, of.class).cloned(),
+                    rejection.cloned(),
                 ];
                 // The first filter that rejects a node decides.
                 let first = all.into_iter().flatten().min_by_key(|of| of.filter);
@@ -291,7 +319,6 @@ impl Kept<'_> {
             let (Some(status), nodes) = (status, usize::from(of.all)) else {
                 continue;
             };
-            statuses.nodes += nodes;
             match statuses.totals.iter_mut().find(|(s, _)| s == status) {
                 Some((_, all)) => *all += nodes,
                 None => statuses.totals.push((status.clone(), nodes)),
@@ -312,30 +339,48 @@ impl Kept<'_> {
     }
 }
 
+/// The weighted sum of these scores for each of the classes.
+pub(super) fn class_sums(
+    evaluator: &Evaluator<'_>,
+    live: &Live,
+    scores: &[(usize, Vec<i64>)],
+) -> Vec<i64> {
+    let mut sums = vec![0; live.classes.len()];
+    for (scorer, scores) in scores {
+        let weight = evaluator.profile.score[*scorer].weight;
+        for (sum, score) in sums.iter_mut().zip(scores) {
+            *sum += weight * score;
+        }
+    }
+    sums
+}
+
 /// The answer of every node at one moment.
 #[derive(Debug)]
 pub(super) struct Statuses {
     class_of: Arc<Vec<ClassId>>,
-    /// The row of each slot, and the answers of a column by row.
-    by_row: Option<(Arc<Vec<RowId>>, Vec<Answer>)>,
-    /// By class and answer of a column by row.
+    /// The row of each slot, if the second column is by row.
+    row_of: Option<Arc<Vec<RowId>>>,
+    /// The second column.
+    of_pods: Vec<Cell>,
+    /// By class and rejection of the second column, or [`FEASIBLE`].
     of: FxHashMap<(ClassId, Answer), Option<Status>>,
     totals: Vec<(Status, usize)>,
-    nodes: usize,
 }
 
 impl KeptStatuses for Statuses {
     fn get(&self, node: Slot) -> Option<&Status> {
         let class = *self.class_of.get(node.index())?;
-        let answer = match &self.by_row {
-            Some((row_of, answers)) => *answers.get(*row_of.get(node.index())? as usize)?,
-            None => FEASIBLE,
+        let place = match &self.row_of {
+            Some(row_of) => *row_of.get(node.index())? as usize,
+            None => node.index(),
         };
+        let answer = self.of_pods.get(place)?.answer();
         self.of.get(&(class, answer))?.as_ref()
     }
 
     fn len(&self) -> usize {
-        self.nodes
+        self.totals.iter().map(|(_, nodes)| nodes).sum()
     }
 
     fn each(&self, visit: &mut dyn FnMut(Slot, &Status) -> ControlFlow<()>) {

@@ -2,11 +2,16 @@
 
 use berth_framework::Status;
 
-/// The answer about a node: [`FEASIBLE`], [`NO_NODE`], or the place of a rejection, counted from one.
+/// The answer about a node: [`NO_NODE`], a rejection from [`REJECTED`] on, or below it the grade of a feasible node, which
+/// stands for its raw scores to be normalised.
 pub(super) type Answer = u16;
 
-/// No filter rejects the node.
+/// The grade of feasible nodes without such scores.
 pub(super) const FEASIBLE: Answer = 0;
+
+/// The first answer that is a rejection. So a column has at most this number of grades, and of rejections: with more of them,
+/// kept answers save nothing.
+pub(super) const REJECTED: Answer = 4096;
 
 /// There is no node.
 pub(super) const NO_NODE: Answer = Answer::MAX;
@@ -21,7 +26,7 @@ pub(super) struct Rejection {
 
 /// The kept state of a node, or of the nodes of a row. Of a feasible node, the sum of the scores that are not normalised,
 /// weights included: at most half of the greatest number, so that the sums of two columns can be added. Otherwise the
-/// answer, as a negative number.
+/// rejection, as a negative number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell(i32);
 
@@ -40,11 +45,12 @@ impl Cell {
         Self(self.0 & mask | Self::NO_NODE.0 & !mask)
     }
 
-    /// For each answer but [`FEASIBLE`].
+    /// For a rejection.
     pub(super) const fn infeasible(answer: Answer) -> Self {
         Self(-(answer as i32))
     }
 
+    /// The rejection, or [`FEASIBLE`] of all feasible nodes.
     #[inline(always)]
     pub(super) fn answer(self) -> Answer {
         // Without branches: which nodes are feasible is hard to foresee. `FEASIBLE` is zero.

@@ -2,9 +2,10 @@
 
 use super::scratch::Scratch;
 use crate::Evaluator;
-use berth_framework::Slot;
 use berth_framework::table::TableChange;
+use berth_framework::{PodInfo, Slot};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Notes the nodes that have changed since these positions in the changes of the table and in those of the nominations;
 /// pods count if they are read. False when that is too long ago to be known.
@@ -40,6 +41,22 @@ pub(super) fn note_changes(
         }
     }
     !reads_pods || nominated.changed_since(nominations, &mut |node| scratch.note_named(table, node))
+}
+
+/// Returns whether a pod with this property is nominated to a node.
+pub(super) fn has_nominated(
+    evaluator: &Evaluator<'_>,
+    slot: Slot,
+    is_meant: impl Fn(&PodInfo) -> bool,
+) -> bool {
+    let mut has_nominated = false;
+    if !evaluator.nominated.is_empty()
+        && let Some(view) = evaluator.cluster.nodes.get(slot)
+    {
+        let each = &mut |pod: &Arc<PodInfo>| has_nominated |= is_meant(pod);
+        evaluator.nominated.on_node(view.name(), each);
+    }
+    has_nominated
 }
 
 /// The number of remembered changes, as in the log of the node table. A reader that missed more reads all nodes.

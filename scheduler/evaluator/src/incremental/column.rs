@@ -5,8 +5,8 @@
 //! requests. A column of the second group has one entry for each [row](super::rows), instead of each node, if its plugins
 //! read only amounts.
 
-use super::cell::{Answer, Cell, NO_NODE, Rejection};
-use super::changes::{Changes, note_changes};
+use super::cell::{Answer, Cell, FEASIBLE, NO_NODE, REJECTED, Rejection};
+use super::changes::{Changes, has_nominated, note_changes};
 use super::plan::{Group, Plan, Unkeepable};
 use super::rows::Rows;
 use super::scratch::Scratch;
@@ -21,10 +21,6 @@ use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
-
-/// The number of different rejections of a column, and of different raw scores. With more of them, kept answers save
-/// nothing.
-const DIFFERENT_MAX: usize = 4096;
 
 /// See the [module](self).
 pub(super) struct Column {
@@ -48,10 +44,10 @@ pub(super) struct Column {
     reads_pod_again: bool,
     /// Whether the nodes of one row have one cell.
     pub(super) is_by_row: bool,
-    /// By row, or by slot.
-    cells: Vec<Cell>,
-    /// The grade of each slot; empty without scorers whose scores are normalised.
-    grade_of: Vec<u16>,
+    /// What is kept of each row, or of each slot.
+    pub(super) cells: Vec<Cell>,
+    /// The answer about each slot, with the grade if it is feasible; empty without scorers whose scores are normalised.
+    pub(super) answers: Vec<Answer>,
     rejections: IndexSet<Rejection, FxBuildHasher>,
     /// The raw scores of each grade, in the order of `normalized`.
     grades: IndexSet<Class, FxBuildHasher>,
@@ -82,7 +78,7 @@ impl Column {
             reads_pod_again: false,
             is_by_row: false,
             cells: Vec::new(),
-            grade_of: Vec::new(),
+            answers: Vec::new(),
             rejections: IndexSet::default(),
             grades: IndexSet::default(),
             broken: FxHashSet::default(),
@@ -180,7 +176,7 @@ impl Column {
     /// changes of the table and of the nominations.
     fn position(&self, evaluator: &Evaluator<'_>, rows: &Rows) -> (u64, u64) {
         if self.is_by_row {
-            (rows.changes.end(), rows.opened())
+            (rows.changes.end(), rows.opened)
         } else {
             let log = evaluator.cluster.nodes.log();
             (log.end(), evaluator.nominated.changes_end())
@@ -303,18 +299,28 @@ impl Column {
     fn resize(&mut self, cells: usize) {
         self.cells.resize(cells, Cell::NO_NODE);
         if !self.normalized.is_empty() {
-            self.grade_of.resize(cells, 0);
+            self.answers.resize(cells, NO_NODE);
         }
     }
 
-    /// The cell of a node.
-    fn cell_of(&mut self, rows: &Rows, slot: Slot) -> Result<&mut Cell, Unkeepable> {
+    /// Keeps what is known about a node, or about its row.
+    fn set(
+        &mut self,
+        rows: &Rows,
+        slot: Slot,
+        cell: Cell,
+        answer: Answer,
+    ) -> Result<(), Unkeepable> {
         let place = if self.is_by_row {
             rows.of(slot).ok_or(Unkeepable)? as usize
         } else {
             slot.index()
         };
-        self.cells.get_mut(place).ok_or(Unkeepable)
+        *self.cells.get_mut(place).ok_or(Unkeepable)? = cell;
+        if let Some(of_slot) = self.answers.get_mut(place) {
+            *of_slot = answer;
+        }
+        Ok(())
     }
 
     /// Asks about every node that was noted.
@@ -328,7 +334,9 @@ impl Column {
         left.clear();
         answered.clear();
         let mut with_nominations = Vec::new();
-        let may_have_nominations = self.group == Group::Pods && !evaluator.nominated.is_empty();
+        let reads_pods = self.group == Group::Pods;
+        let priority = self.pod.pod.priority();
+        let counts = |pod: &PodInfo| pod.pod.priority() >= priority;
         let is_node = evaluator.cluster.nodes.is_node();
         for slot in &scratch.dirty {
             if !self.broken.is_empty() {
@@ -337,9 +345,9 @@ impl Column {
             if !is_node[slot.index()] {
                 // Rows without nodes are not read.
                 if !self.is_by_row {
-                    self.cells[slot.index()] = Cell::NO_NODE;
+                    self.set(rows, *slot, Cell::NO_NODE, NO_NODE)?;
                 }
-            } else if may_have_nominations && self.has_nominations(evaluator, *slot) {
+            } else if reads_pods && has_nominated(evaluator, *slot, counts) {
                 with_nominations.push(*slot);
             } else {
                 left.push(*slot);
@@ -365,7 +373,7 @@ impl Column {
         }
         for (slot, status) in answered.drain(..) {
             let answer = if status.is_rejected() {
-                self.answer(evaluator, status)?
+                self.answer_of(evaluator, status)?
             } else if self.is_by_row {
                 // All nodes of the row would have to be known as broken.
                 return Err(Unkeepable);
@@ -373,7 +381,7 @@ impl Column {
                 self.broken.insert(slot);
                 NO_NODE
             };
-            *self.cell_of(rows, slot)? = Cell::infeasible(answer);
+            self.set(rows, slot, Cell::infeasible(answer), answer)?;
         }
         self.score(evaluator, rows, scratch)
     }
@@ -389,7 +397,7 @@ impl Column {
         let Scratch {
             fits, scores, sums, ..
         } = scratch;
-        let (profile, amounts) = (evaluator.profile, rows.amounts());
+        let (profile, amounts) = (evaluator.profile, &rows.amounts);
         let state = &self.evaluation.state;
         rows.begin_with_all(fits);
         for member in &profile.filter {
@@ -439,18 +447,6 @@ impl Column {
             Tally::add(&mut tally.score, *at, count);
         }
         Ok(())
-    }
-
-    /// Returns whether pods that count for these are nominated to a node.
-    fn has_nominations(&self, evaluator: &Evaluator<'_>, slot: Slot) -> bool {
-        let mut has_nominations = false;
-        let priority = self.pod.pod.priority();
-        if let Some(view) = evaluator.cluster.nodes.get(slot) {
-            evaluator.nominated.on_node(view.name(), &mut |pod| {
-                has_nominations |= pod.pod.priority() >= priority;
-            });
-        }
-        has_nominations
     }
 
     /// Asks the filters about nodes, and moves rejected nodes to `answered`.
@@ -518,63 +514,59 @@ impl Column {
                 add_up(sums, scores, scorer.weight)?;
             }
         }
-        for (slot, sum) in left.iter().zip(&*sums) {
-            *self.cell_of(rows, *slot)? = Cell::feasible(*sum);
-        }
-        // The raw scores of each plugin whose scores are normalised: none in a column by row.
+        // The raw scores of each plugin whose scores are normalised.
         let of_plugins: SmallVec<[&[i64]; 4]> = raw.chunks(left.len()).collect();
-        if of_plugins.is_empty() {
-            return Ok(());
-        }
-        let mut grade = 0;
-        for (at, slot) in left.iter().enumerate() {
+        let mut grade = FEASIBLE;
+        for (at, (slot, sum)) in left.iter().zip(&*sums).enumerate() {
             // Neighbours are alike, mostly.
             let mut plugins = of_plugins.iter();
             if plugins.any(|raw| at == 0 || raw[at] != raw[at - 1]) {
                 let raw = of_plugins.iter().map(|raw| raw[at]);
-                grade = self.grades.insert_full(raw.collect()).0;
+                let (place, _) = self.grades.insert_full(raw.collect());
+                if place >= REJECTED.into() {
+                    return Err(Unkeepable);
+                }
+                grade = place as Answer;
             }
-            if grade > DIFFERENT_MAX {
-                return Err(Unkeepable);
-            }
-            self.grade_of[slot.index()] = grade as u16;
+            self.set(rows, *slot, Cell::feasible(*sum), grade)?;
         }
         Ok(())
     }
 
-    /// The answer for a status.
-    fn answer(&mut self, evaluator: &Evaluator<'_>, status: Status) -> Result<Answer, Unkeepable> {
+    /// The answer that stands for a rejection.
+    fn answer_of(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        status: Status,
+    ) -> Result<Answer, Unkeepable> {
         let plugin = status.plugin().ok_or(Unkeepable)?;
         let mut filters = evaluator.profile.filter.iter();
         let filter = filters.position(|member| member.name == *plugin);
         let filter = filter.ok_or(Unkeepable)?;
         let (place, _) = self.rejections.insert_full(Rejection { status, filter });
-        if place >= DIFFERENT_MAX {
+        if place >= REJECTED.into() {
             return Err(Unkeepable);
         }
-        Ok(place as Answer + 1)
+        Ok(REJECTED + place as Answer)
     }
 
     /// The rejection behind an answer, if it is one.
     pub(super) fn rejection(&self, answer: Answer) -> Option<&Rejection> {
-        let place = usize::from(answer).checked_sub(1)?;
-        self.rejections.get_index(place)
+        let place = answer.checked_sub(REJECTED)?;
+        self.rejections.get_index(place.into())
     }
 
-    /// The kept state of every node, by slot or by row.
-    pub(super) fn cells(&self) -> &[Cell] {
-        &self.cells
-    }
-
-    /// The grade of the node of a slot.
+    /// The answer about a slot or a row.
     #[inline]
-    pub(super) fn grade_of(&self, slot: Slot) -> u16 {
-        self.grade_of.get(slot.index()).copied().unwrap_or(0)
+    pub(super) fn answer(&self, place: usize) -> Answer {
+        let answer = self.answers.get(place).copied();
+        answer.unwrap_or_else(|| self.cells[place].answer())
     }
 
     /// The raw scores of a grade, in the order of `normalized`.
-    pub(super) fn grade(&self, grade: usize) -> &[i64] {
-        self.grades.get_index(grade).map_or(&[], |raw| raw)
+    pub(super) fn grade(&self, grade: Answer) -> &[i64] {
+        let grade = self.grades.get_index(grade.into());
+        grade.map_or(&[], |raw| raw)
     }
 
     /// Returns whether a node is rejected although it passes with the pods that are nominated to it.
@@ -614,7 +606,7 @@ impl Keepable for Column {
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.cells.capacity() * size_of::<Cell>()
-            + self.grade_of.capacity() * size_of::<u16>()
+            + self.answers.capacity() * size_of::<Answer>()
             + self.changes.bytes()
     }
 }

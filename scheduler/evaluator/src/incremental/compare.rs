@@ -1,7 +1,7 @@
 //! Decisions with kept answers, and the comparison with those of the plain evaluator.
 
 use super::AnswerCache;
-use crate::{Evaluation, Evaluator, Found, Placement};
+use crate::{Diagnosis, Evaluation, Evaluator, Found, Placement};
 use berth_framework::{Slot, Work};
 
 impl Evaluator<'_> {
@@ -9,7 +9,7 @@ impl Evaluator<'_> {
     /// where there are any.
     ///
     /// # Panics
-    /// When `compare` is set (and always in a debug build) and the plain evaluator decides otherwise: a bug.
+    /// When `compare` is set and the plain evaluator decides otherwise: a bug.
     pub fn find_with(
         &mut self,
         answer_cache: &mut AnswerCache,
@@ -22,7 +22,7 @@ impl Evaluator<'_> {
         let (rng_before, start_before) = (rng.clone(), *start);
         match answer_cache.find(self, scope, percentage_of_nodes, start, rng) {
             Some(found) => {
-                if compare || cfg!(debug_assertions) {
+                if compare {
                     let after =
                         self.compare(&found, scope, percentage_of_nodes, rng_before, start_before);
                     assert!(
@@ -71,15 +71,10 @@ impl Evaluator<'_> {
         // The budget is what the first decision had: its own work does not count.
         let work = Work::after(self.work.map_or(0, Work::used_up_before));
         let plain = Evaluator {
-            profile: self.profile,
-            features: self.features,
-            now: self.now,
             cluster: self.cluster,
-            nominated: self.nominated,
-            pod: self.pod,
             evaluation: &mut evaluation,
             work: self.work.map(|_| &work),
-            stopwatch: self.stopwatch,
+            ..*self
         }
         .find_plainly(scope, percentage_of_nodes, &mut start, &mut rng);
         if work.is_used_up() {
@@ -99,13 +94,8 @@ impl Evaluator<'_> {
 fn difference(found: &Found, plain: &Found) -> Option<String> {
     match (found, plain) {
         (Found::Placed(found), Found::Placed(plain)) => {
-            let stated = |placement: &Placement| {
-                let Placement {
-                    name,
-                    evaluated,
-                    feasible,
-                    ..
-                } = placement;
+            let stated = |of: &Placement| {
+                let (name, feasible, evaluated) = (&of.name, of.feasible, of.evaluated);
                 format!("{name}, {feasible} of {evaluated} feasible")
             };
             let (found, plain) = (stated(found), stated(plain));
@@ -117,16 +107,12 @@ fn difference(found: &Found, plain: &Found) -> Option<String> {
                 return Some(format!("{text:?} instead of {plainly:?}"));
             }
             let (found, plain) = (&found.diagnosis, &plain.diagnosis);
-            if found.unschedulable_plugins != plain.unschedulable_plugins
-                || found.pending_plugins != plain.pending_plugins
-            {
-                return Some(format!(
-                    "{:?} and {:?} rejected it instead of {:?} and {:?}",
-                    found.unschedulable_plugins,
-                    found.pending_plugins,
-                    plain.unschedulable_plugins,
-                    plain.pending_plugins
-                ));
+            let plugins = |of: &Diagnosis| {
+                format!("{:?}, {:?}", of.unschedulable_plugins, of.pending_plugins)
+            };
+            let (by, plainly) = (plugins(found), plugins(plain));
+            if by != plainly {
+                return Some(format!("rejected by {by} instead of {plainly}"));
             }
             let mut differs = None;
             plain.statuses.each(|slot, status| {

@@ -43,15 +43,15 @@ impl RememberedFragments {
             && known.version == version
         {
             fragments.clone_from(&known.fragments);
-            if cfg!(debug_assertions) {
+            let is_right = || {
                 let mut written = <[Fragment; 3]>::default();
-                let is_written = write(&mut written);
-                assert!(
-                    is_written && written == *fragments,
-                    "the fragments of pod {} are not those of its template",
-                    pod.pod.key()
-                );
-            }
+                write(&mut written) && written == *fragments
+            };
+            debug_assert!(
+                is_right(),
+                "the fragments of pod {} are not those of its template",
+                pod.pod.key()
+            );
             return true;
         }
         let is_written = write(fragments);

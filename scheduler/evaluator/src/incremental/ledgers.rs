@@ -36,7 +36,7 @@ impl Ledgers {
         let mut start = 0;
         let opened = plan.domains.iter().enumerate().filter_map(|(member, of)| {
             let ledger = of.plugin.open(&cx, &pod)?;
-            let numbers = start..start + ledger.class_len();
+            let numbers = start..start + ledger.state().class_len;
             start = numbers.end;
             Some(OpenLedger {
                 member,
@@ -62,11 +62,9 @@ impl Ledgers {
         if self.seen == log.end() || self.all.is_empty() {
             return Ok(());
         }
-        if log.has_node_change(self.seen) {
-            for change in log.since(self.seen).ok_or(Unkeepable)? {
-                if let TableChange::Node(slot) = change {
-                    scratch.note_changed(*slot);
-                }
+        for change in log.since(self.seen).ok_or(Unkeepable)? {
+            if let TableChange::Node(slot) = change {
+                scratch.note_changed(*slot);
             }
         }
         let mut moved = Vec::new();

@@ -1,13 +1,14 @@
-//! The class of each node, for all pods with the same columns by slot and the same fragment of ledgers. What columns by row
-//! answer about nodes is no part of it.
+//! The class of each node, for all pods with the same first column and the same fragment of ledgers. What the second column
+//! answers about nodes is no part of it.
 
-use super::cell::{FEASIBLE, NO_NODE, Rejection};
+use super::cell::{Answer, NO_NODE, REJECTED, Rejection};
 use super::changes::Changes;
 use super::classes::{ClassId, Classes, NO_CLASS};
+use super::column::Column;
 use super::ledgers::Ledgers;
 use super::plan::{Plan, Unkeepable};
 use super::scratch::Scratch;
-use super::shape::{BLOCK, PodColumns};
+use super::shape::BLOCK;
 use super::store::Keepable;
 use crate::Evaluator;
 use berth_framework::Slot;
@@ -17,23 +18,23 @@ use indexmap::IndexSet;
 use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
 
-/// The first numbers of a class: the grades of both columns, and the [code](NodeClasses::code) of the answer.
-const ANSWER: usize = 2;
+/// The place of the column's answer in a class, or of a rejection of nodes with the pods that are nominated to them.
+const ANSWER: usize = 0;
 /// The start of the numbers of the ledgers in a class.
-const OF_LEDGERS: usize = 3;
-/// The code of a slot without a node.
-const WITHOUT_NODE: i64 = -1;
+const OF_LEDGERS: usize = 1;
+/// The number of the first rejection of nodes with the pods that are nominated to them: above all answers.
+const WITH_NOMINATED: i64 = NO_NODE as i64 + 1;
 /// A class that is not known yet.
 const UNKNOWN: i64 = -1;
 
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct NodeClasses {
     /// Never given to other classes of nodes.
     pub(super) id: u64,
     pub(super) ledgers: Ledgers,
-    /// The position in the changes of the columns; `None` at first.
-    seen: Option<[u64; 2]>,
+    /// The position in the changes of the column; `None` at first.
+    seen: Option<u64>,
     all: Classes,
     /// By slot. Shared with the statuses that were given away.
     pub(super) class_of: Arc<Vec<ClassId>>,
@@ -53,13 +54,7 @@ impl NodeClasses {
         Self {
             id,
             ledgers: Ledgers::open(evaluator, plan),
-            seen: None,
-            all: Classes::default(),
-            class_of: Arc::default(),
-            uniform: Vec::new(),
-            with_nominated: IndexSet::default(),
-            again: Vec::new(),
-            changes: Changes::default(),
+            ..Self::default()
         }
     }
 
@@ -67,23 +62,15 @@ impl NodeClasses {
     pub(super) fn catch_up(
         &mut self,
         evaluator: &Evaluator<'_>,
-        columns: &PodColumns<'_>,
+        column: &Column,
         scratch: &mut Scratch,
     ) -> Result<(), Unkeepable> {
         let table = &evaluator.cluster.nodes;
         scratch.begin();
         self.ledgers.follow(evaluator, scratch)?;
-        let of_pods = (!columns.pods.is_by_row).then_some(&columns.pods.changes);
-        let all = [Some(&columns.node.changes), of_pods];
-        let seen = all.map(|changes| changes.map_or(0, Changes::end));
         if let Some(before) = self.seen {
-            for (changes, before) in all.into_iter().zip(before) {
-                let Some(changes) = changes else { continue };
-                for slot in changes.since(before).ok_or(Unkeepable)? {
-                    scratch.note(slot);
-                }
-            }
-            for slot in self.again.drain(..) {
+            let changes = column.changes.since(before).ok_or(Unkeepable)?;
+            for slot in changes.chain(self.again.drain(..)) {
                 scratch.note(slot);
             }
             for slot in scratch.noted() {
@@ -92,7 +79,7 @@ impl NodeClasses {
         } else {
             scratch.begin_with_all(table);
         }
-        self.seen = Some(seen);
+        self.seen = Some(column.changes.end());
         if scratch.noted().is_empty() {
             return Ok(());
         }
@@ -103,12 +90,10 @@ impl NodeClasses {
         // In parts that stay in the cache of the processor between the passes of the ledgers.
         for slots in scratch.noted().chunks(BLOCK) {
             let numbers = &mut numbers[..slots.len() * width];
-            let (of_columns, of_ledgers) = numbers.split_at_mut(OF_LEDGERS * slots.len());
+            let (answers, of_ledgers) = numbers.split_at_mut(OF_LEDGERS * slots.len());
             self.ledgers.write_classes(slots, of_ledgers);
-            for (at, slot) in slots.iter().enumerate() {
-                for (number, of) in Self::answer(columns, *slot).into_iter().enumerate() {
-                    of_columns[number * slots.len() + at] = of;
-                }
+            for (answer, slot) in answers.iter_mut().zip(slots) {
+                *answer = column.answer(slot.index()).into();
             }
             let mut ids = [UNKNOWN; BLOCK];
             in_vectors(
@@ -128,45 +113,11 @@ impl NodeClasses {
             let block = slot.index() / BLOCK;
             // Consecutive slots are common, as for a new shape.
             if last != Some(block) {
-                self.uniform[block] = is_uniform(class_of, columns, block);
+                self.uniform[block] = is_uniform(class_of, column, block);
                 last = Some(block);
             }
         }
         Ok(())
-    }
-
-    /// The grades of a node and the code of its answer.
-    #[inline]
-    fn answer(columns: &PodColumns<'_>, slot: Slot) -> [i64; OF_LEDGERS] {
-        let first = columns.node.cells()[slot.index()].answer();
-        let second = if columns.pods.is_by_row {
-            FEASIBLE
-        } else {
-            columns.pods.cells()[slot.index()].answer()
-        };
-        if (first, second) == (FEASIBLE, FEASIBLE) {
-            let grades = columns.both().map(|column| column.grade_of(slot));
-            return [grades[0].into(), grades[1].into(), 0];
-        }
-        if first == NO_NODE || second == NO_NODE {
-            return [0, 0, WITHOUT_NODE];
-        }
-        let of_node = columns.node.rejection(first);
-        let of_pods = columns.pods.rejection(second);
-        // The first filter that rejects the node decides.
-        let code = match (of_node, of_pods) {
-            (Some(of_node), of_pods) if of_pods.is_none_or(|of| of_node.filter < of.filter) => {
-                Self::code(0, first.into())
-            }
-            _ => Self::code(1, second.into()),
-        };
-        [0, 0, code]
-    }
-
-    /// The number that stands for an answer in a class: where it is known, and its place there, counted from one. Zero means
-    /// feasible.
-    fn code(origin: usize, answer: usize) -> i64 {
-        (answer << 2 | origin) as i64
     }
 
     /// Rejects a node that a ledger rejects with the pods that are nominated to it (C-18), for the evaluator's pod alone.
@@ -187,7 +138,7 @@ impl NodeClasses {
         let (place, _) = self.with_nominated.insert_full(rejection);
         let width = OF_LEDGERS + ledgers.class_len();
         let mut class = vec![0; width];
-        class[ANSWER] = Self::code(2, place + 1);
+        class[ANSWER] = WITH_NOMINATED + place as i64;
         ledgers.write_classes(&[slot], &mut class[OF_LEDGERS..]);
         let id = self.all.id(&class)?;
         self.all.add(id, 1);
@@ -222,32 +173,28 @@ impl NodeClasses {
     /// The rejection of the nodes of a class, with the ledgers' left out; `None` if they are feasible.
     pub(super) fn rejection<'a>(
         &'a self,
-        columns: &'a PodColumns<'_>,
+        column: &'a Column,
         id: ClassId,
     ) -> Option<&'a Rejection> {
-        let code = self.all.numbers(id)[ANSWER];
-        let answer = code >> 2;
-        match code & 3 {
-            0 => columns.node.rejection(answer as u16),
-            1 => columns.pods.rejection(answer as u16),
-            _ => self.with_nominated.get_index(answer as usize - 1),
+        match self.all.numbers(id)[ANSWER] {
+            answer @ ..WITH_NOMINATED => column.rejection(answer as Answer),
+            place => {
+                let place = place - WITH_NOMINATED;
+                self.with_nominated.get_index(place as usize)
+            }
         }
     }
 
-    /// Returns whether the nodes of a class are feasible, as far as the ledgers and columns by row do not reject them.
+    /// The grade of the nodes of a class; `None` if they are rejected. Ledgers and the second column can still reject them.
     #[inline]
-    pub(super) fn is_feasible(&self, id: ClassId) -> bool {
-        id != NO_CLASS && self.all.numbers(id)[ANSWER] == 0
+    pub(super) fn grade(&self, id: ClassId) -> Option<Answer> {
+        let answer = self.all.numbers(id)[ANSWER];
+        (answer < REJECTED.into()).then_some(answer as Answer)
     }
 
     /// The numbers of the ledgers in a class.
     pub(super) fn numbers(&self, id: ClassId) -> &[i64] {
         &self.all.numbers(id)[OF_LEDGERS..]
-    }
-
-    /// The grade of the nodes of a class in a column.
-    pub(super) fn grade(&self, id: ClassId, column: usize) -> usize {
-        self.all.numbers(id)[column] as usize
     }
 }
 
@@ -268,7 +215,7 @@ fn find_classes(all: &mut Classes, numbers: &[i64], ids: &mut [i64]) -> Result<(
                 *differences |= number ^ numbers[first];
             }
         }
-        let is_node = class[ANSWER] != WITHOUT_NODE;
+        let is_node = class[ANSWER] != i64::from(NO_NODE);
         let id = if is_node { all.id(&class)? } else { NO_CLASS };
         let mut nodes = 0;
         for (of, differences) in ids.iter_mut().zip(differences) {
@@ -283,10 +230,10 @@ fn find_classes(all: &mut Classes, numbers: &[i64], ids: &mut [i64]) -> Result<(
     Ok(())
 }
 
-fn is_uniform(class_of: &[ClassId], columns: &PodColumns<'_>, block: usize) -> bool {
+fn is_uniform(class_of: &[ClassId], column: &Column, block: usize) -> bool {
     let start = block * BLOCK;
     let end = (start + BLOCK).min(class_of.len());
-    let (of_class, of_node) = (&class_of[start..end], &columns.node.cells()[start..end]);
+    let (of_class, of_node) = (&class_of[start..end], &column.cells[start..end]);
     let (class, sum) = (of_class[0], of_node[0].sum());
     let mut others = 0;
     // Without a way out, so that it is vectorised.

@@ -82,11 +82,8 @@ impl Plan {
                     scorer,
                 });
             } else if let Some(keep) = &extensions.keep {
-                let group = if keep.reads_pods() {
-                    Group::Pods
-                } else {
-                    Group::Node
-                };
+                let groups = [Group::Node, Group::Pods];
+                let group = groups[usize::from(keep.reads_pods())];
                 plan.keeps[at] = Some((group, keep.clone()));
             } else {
                 match pre_filter {
@@ -97,13 +94,10 @@ impl Plan {
                 }
                 continue;
             }
-            plan.versions =
-                plan.versions
-                    .zip(extensions.fragment_version)
-                    .map(|(mut versions, version)| {
-                        versions.push(version);
-                        versions
-                    });
+            match (&mut plan.versions, extensions.fragment_version) {
+                (Some(versions), Some(version)) => versions.push(version),
+                (versions, _) => *versions = None,
+            }
         }
         Some(plan)
     }

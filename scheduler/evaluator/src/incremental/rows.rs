@@ -3,13 +3,12 @@
 //!
 //! A node to which pods are nominated is in a row of its own.
 
-use super::changes::{Changes, note_changes};
+use super::changes::{Changes, has_nominated, note_changes};
 use super::scratch::Scratch;
 use super::shape::BLOCK;
 use crate::Evaluator;
 use berth_framework::Slot;
 use berth_framework::table::Columns;
-use berth_framework::vectors::RUN;
 use hashbrown::HashTable;
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
@@ -40,16 +39,17 @@ pub(super) struct Rows {
     /// first.
     seen: Option<(u64, u64, usize)>,
     /// By slot. Shared with the statuses that were given away.
-    row_of: Arc<Vec<RowId>>,
+    pub(super) row_of: Arc<Vec<RowId>>,
     /// The rows of each block of slots, with the number of nodes in the block.
     of_blocks: Vec<Vec<(RowId, u16)>>,
     all: Vec<Row>,
-    /// By row: plugins answer about all rows in one pass over these columns.
-    amounts: Columns,
+    /// By row: plugins answer about all rows in one pass over these columns. Amounts of rows without nodes have no meaning.
+    pub(super) amounts: Columns,
     /// The shared rows by their amounts.
     by_amounts: HashTable<RowId>,
     free: Vec<RowId>,
-    opened: u64,
+    /// Grows with each row that is opened.
+    pub(super) opened: u64,
     /// The nodes that have changed, or whose pods have. When all rows are rebuilt, earlier positions become unknown.
     pub(super) changes: Changes,
 }
@@ -83,20 +83,9 @@ impl Rows {
         row_of.resize(table.slots(), NO_ROW);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
-        let (mut now, mut next) = (NO_ROW, None);
-        let (mut run, mut repeats) = (None, [false; RUN]);
         for slot in scratch.noted() {
             let before = row_of[slot.index()];
-            let of_run = slot.index() % RUN;
-            // Consecutive nodes are often equal. For single nodes, the search costs less.
-            if !is_known && run != Some(slot.index() / RUN) {
-                run = Some(slot.index() / RUN);
-                let first = Slot::from_index(slot.index() as u32 - of_run as u32);
-                table.columns().find_repeats(first, &mut repeats);
-            }
-            let is_equal = repeats[of_run] && next == Some(slot.index());
-            now = self.find(evaluator, *slot, if is_equal { now } else { NO_ROW });
-            next = Some(slot.index() + 1);
+            let now = self.find(evaluator, *slot);
             if now != before {
                 row_of[slot.index()] = now;
                 self.enter(now, *slot);
@@ -110,25 +99,13 @@ impl Rows {
         self.row_of = shared;
     }
 
-    /// The row of a node, opened if there is none with its amounts. `equal` is the row of a node with these amounts, if one
-    /// is known.
-    fn find(&mut self, evaluator: &Evaluator<'_>, slot: Slot, equal: RowId) -> RowId {
+    /// The row of a node, opened if there is none with its amounts.
+    fn find(&mut self, evaluator: &Evaluator<'_>, slot: Slot) -> RowId {
         let table = &evaluator.cluster.nodes;
         if !table.is_node()[slot.index()] {
             return NO_ROW;
         }
-        let mut has_nominations = false;
-        if !evaluator.nominated.is_empty()
-            && let Some(view) = table.get(slot)
-        {
-            let each = &mut |_: &_| has_nominations = true;
-            evaluator.nominated.on_node(view.name(), each);
-        }
-        let row = self.all.get(equal as usize);
-        let is_shared = row.is_some_and(|row| row.is_shared && row.nodes > 0);
-        if is_shared && !has_nominations {
-            return equal;
-        }
+        let has_nominations = has_nominated(evaluator, slot, |_| true);
         let hash = hash_of(table.columns().amounts(slot));
         let Self {
             by_amounts,
@@ -200,11 +177,6 @@ impl Rows {
         }
     }
 
-    /// The row of each slot.
-    pub(super) fn by_slot(&self) -> &Arc<Vec<RowId>> {
-        &self.row_of
-    }
-
     /// The row of the node of a slot.
     #[inline]
     pub(super) fn of(&self, slot: Slot) -> Option<RowId> {
@@ -222,20 +194,10 @@ impl Rows {
         self.all.len()
     }
 
-    /// Grows with each row that is opened.
-    pub(super) fn opened(&self) -> u64 {
-        self.opened
-    }
-
-    /// Returns whether the row of a node was opened after [`Rows::opened`] was `since`.
+    /// Returns whether the row of a node was opened after `opened` was `since`.
     pub(super) fn is_new(&self, slot: Slot, since: u64) -> bool {
         let row = self.of(slot).and_then(|row| self.all.get(row as usize));
         row.is_some_and(|row| row.opened > since)
-    }
-
-    /// The amounts of each row, by its number. Those of rows without nodes have no meaning.
-    pub(super) fn amounts(&self) -> &Columns {
-        &self.amounts
     }
 
     /// A node of a row, if it has nodes.

@@ -4,8 +4,8 @@
 //! The shape knows the greatest sum in each class for each block of 64 nodes, and for each group of 64 blocks, so that a
 //! decision reads groups instead of nodes. After a change of a node, its block is read again.
 
-use super::cell::{Answer, Cell, FEASIBLE};
-use super::changes::Changes;
+use super::cell::{Answer, Cell, NO_NODE};
+use super::changes::{Changes, has_nominated};
 use super::classes::{ClassId, NO_CLASS};
 use super::column::Column;
 use super::ledgers::Ledgers;
@@ -36,34 +36,24 @@ impl PodColumns<'_> {
         [self.node, self.pods]
     }
 
-    /// The cell of a node in the second column.
+    /// What the second column answers about a node, and the sum of the scores of a feasible node that are not normalised,
+    /// weights included.
     #[inline]
-    pub(super) fn pods_cell(&self, slot: Slot) -> Cell {
-        if self.pods.is_by_row {
-            let row = self.rows.of(slot);
-            row.map_or(Cell::NO_NODE, |row| self.pods.cells()[row as usize])
+    pub(super) fn of(&self, slot: Slot) -> (Answer, i32) {
+        let place = if self.pods.is_by_row {
+            self.rows.of(slot).map(|row| row as usize)
         } else {
-            self.pods.cells()[slot.index()]
-        }
-    }
-
-    /// The sum of the scores of a feasible node that are not normalised, weights included.
-    pub(super) fn sum(&self, slot: Slot) -> i32 {
-        self.node.cells()[slot.index()].sum() + self.pods_cell(slot).sum()
-    }
-
-    /// What a column by row answers about a node; the answers of columns by slot are in the classes.
-    #[inline]
-    pub(super) fn answer_by_row(&self, slot: Slot) -> Answer {
-        if self.pods.is_by_row {
-            self.pods_cell(slot).answer()
-        } else {
-            FEASIBLE
-        }
+            Some(slot.index())
+        };
+        let Some(place) = place else {
+            return (NO_NODE, 0);
+        };
+        let sum = self.node.cells[slot.index()].sum() + self.pods.cells[place].sum();
+        (self.pods.answer(place), sum)
     }
 }
 
-/// The nodes of one class in a block about which a column by row has one answer.
+/// The nodes of one class in a block about which the second column has one answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockBest {
     pub(super) class: ClassId,
@@ -177,7 +167,8 @@ impl Shape {
 
     /// Reads the blocks again in which a node has changed.
     fn read_blocks(&mut self, columns: &PodColumns<'_>, classes: &NodeClasses) {
-        let mut parts = Parts::default();
+        // All blocks are read into one place: to clear it takes longer than to read a block of a few rows.
+        let (mut keys, mut sums, mut nodes) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
         for (word, (stale, group)) in self.stale.iter_mut().zip(&mut self.groups).enumerate() {
             let mut stale = std::mem::take(stale);
             if stale == 0 {
@@ -192,7 +183,10 @@ impl Shape {
                         stale &= stale - 1;
                         let best = &mut blocks[block];
                         *heap -= on_heap(best);
-                        read_block(columns, classes, block, &mut parts, best);
+                        let (keys, sums, nodes) = (&mut keys, &mut sums, &mut nodes);
+                        let len = read_block(columns, classes, block, keys, sums, nodes);
+                        best.clear();
+                        add_entries(&mut keys[..len], &sums[..len], &nodes[..len], best);
                         *heap += on_heap(best);
                     }
                 },
@@ -293,38 +287,17 @@ fn is_entangled(
     slot: Slot,
 ) -> bool {
     let cx = evaluator.context();
-    let Some(view) = cx.cluster.nodes.get(slot) else {
-        return false;
-    };
-    let mut is_entangled = columns.pods.needs_nominated(slot);
     let priority = columns.pods.pod.pod.priority();
-    evaluator.nominated.on_node(view.name(), &mut |pod| {
-        is_entangled |= pod.pod.priority() >= priority && classes.ledgers.concern(&cx, pod);
-    });
-    is_entangled
+    columns.pods.needs_nominated(slot)
+        || has_nominated(evaluator, slot, |pod| {
+            pod.pod.priority() >= priority && classes.ledgers.concern(&cx, pod)
+        })
 }
 
 /// The slots of a block.
 pub(super) fn slots_of(block: usize) -> impl Iterator<Item = Slot> {
     let start = (block * BLOCK) as u32;
     (start..start + BLOCK as u32).map(Slot::from_index)
-}
-
-/// The nodes of a block, or its rows: of each the [key](key_of) of its entry, the sum, and the number of nodes.
-struct Parts {
-    keys: [u32; BLOCK],
-    sums: [i32; BLOCK],
-    nodes: [u32; BLOCK],
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Self {
-            keys: [NO_KEY; BLOCK],
-            sums: [0; BLOCK],
-            nodes: [0; BLOCK],
-        }
-    }
 }
 
 /// The key of a slot without a node.
@@ -340,21 +313,22 @@ fn key_of(class: ClassId, answer: Answer) -> u32 {
     }
 }
 
-/// Finds the greatest sum of each class in a block.
+/// Reads the nodes of a block, or its rows: of each the [key](key_of) of its entry, the sum, and the number of nodes. Returns
+/// how many there are.
 #[inline(always)]
 fn read_block(
     columns: &PodColumns<'_>,
     classes: &NodeClasses,
     block: usize,
-    parts: &mut Parts,
-    best: &mut Entries,
-) {
-    let Parts { keys, sums, nodes } = parts;
+    keys: &mut [u32; BLOCK],
+    sums: &mut [i32; BLOCK],
+    nodes: &mut [u32; BLOCK],
+) -> usize {
     let start = block * BLOCK;
     let end = (start + BLOCK).min(classes.class_of.len());
     let of_class = &classes.class_of[start..end];
-    let of_node = &columns.node.cells()[start..end];
-    let cells = columns.pods.cells();
+    let of_node = &columns.node.cells[start..end];
+    let cells = &columns.pods.cells;
     let mut len = end - start;
     if columns.pods.is_by_row && classes.is_uniform(block) {
         // The nodes differ in their rows alone.
@@ -368,7 +342,7 @@ fn read_block(
             nodes[at] = u32::from(*of_row);
         }
     } else {
-        let by_row = columns.pods.is_by_row.then(|| columns.rows.by_slot());
+        let by_row = columns.pods.is_by_row.then_some(&columns.rows.row_of);
         // The cells of slots are next to each other, the cells of rows are not.
         let mut of_rows = [Cell::NO_NODE; BLOCK];
         let of_pods = match by_row {
@@ -384,15 +358,19 @@ fn read_block(
         for ((key, sum), (class, (of_node, of_pods))) in
             keys.iter_mut().zip(&mut *sums).zip(of_nodes)
         {
-            // Without a column by row, the answer is in the class.
-            let answer = by_row.map_or(FEASIBLE, |_| of_pods.answer());
-            *key = key_of(*class, answer);
+            *key = key_of(*class, of_pods.answer());
             *sum = of_node.sum() + of_pods.sum();
+        }
+        let answers = &columns.pods.answers;
+        if !answers.is_empty() {
+            let of_nodes = of_class.iter().zip(&answers[start..end]);
+            for (key, (class, answer)) in keys.iter_mut().zip(of_nodes) {
+                *key = key_of(*class, *answer);
+            }
         }
         nodes[..len].fill(1);
     }
-    best.clear();
-    add_entries(&mut keys[..len], &sums[..len], &nodes[..len], best);
+    len
 }
 
 /// Adds an entry for each key. The parts of one key are found together, in two passes over all.

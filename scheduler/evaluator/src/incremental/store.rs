@@ -1,6 +1,11 @@
-//! Everything that is kept, by fragment, within a limit of memory: what was not used for longest goes first.
+//! Everything that is kept, by fragment, within a limit of memory: what was not used for longest goes first. With it, what is
+//! needed to keep it up to date.
 
+use super::AnswerCacheCounts;
+use super::plan::Unkeepable;
+use super::scratch::Scratch;
 use super::shape::Shape;
+use crate::Evaluator;
 use lru::LruCache;
 use rustc_hash::FxBuildHasher;
 use std::any::Any;
@@ -14,10 +19,10 @@ const BYTES_PER_NODE: usize = 2_400;
 const BYTES_AT_LEAST: usize = 96 << 20;
 
 /// The memory of an entry without its key and its value.
-const PER_ENTRY: usize = size_of::<(Box<[u8]>, Option<Entry>, usize)>() + 4 * size_of::<usize>();
+const PER_ENTRY: usize = size_of::<(Box<[u8]>, Entry)>() + 4 * size_of::<usize>();
 
 /// The most bytes for a number of nodes.
-pub(super) fn limit(nodes: usize) -> usize {
+fn limit(nodes: usize) -> usize {
     BYTES_PER_NODE.saturating_mul(nodes).max(BYTES_AT_LEAST)
 }
 
@@ -27,19 +32,25 @@ pub(super) trait Keepable: Any + Send {
     fn bytes(&self) -> usize;
 }
 
-/// A kept entry; `None` if no answers can be kept for the key.
-pub(super) type Entry = Option<Box<dyn Keepable>>;
+/// Something that is kept, absent while it is lent, and its memory in bytes.
+type Entry = (Option<Box<dyn Keepable>>, usize);
 
 /// See the [module](self).
 pub(super) struct Store {
-    /// Each absent while it is lent, with its memory in bytes.
-    entries: LruCache<Box<[u8]>, (Option<Entry>, usize), FxBuildHasher>,
+    /// The number of columns and classes of nodes so far.
+    pub(super) made: u64,
+    pub(super) counts: AnswerCacheCounts,
+    pub(super) scratch: Scratch,
+    entries: LruCache<Box<[u8]>, Entry, FxBuildHasher>,
     bytes: usize,
 }
 
 impl Default for Store {
     fn default() -> Self {
         Self {
+            made: 0,
+            counts: AnswerCacheCounts::default(),
+            scratch: Scratch::default(),
             entries: LruCache::unbounded_with_hasher(FxBuildHasher),
             bytes: 0,
         }
@@ -52,31 +63,66 @@ impl Store {
         self.bytes
     }
 
-    /// The number of shapes.
-    pub(super) fn shapes(&self) -> usize {
-        let entries = self
-            .entries
-            .iter()
-            .filter_map(|(_, of)| of.0.as_ref()?.as_deref());
-        let shapes = entries.filter(|entry| (*entry as &dyn Any).is::<Shape>());
-        shapes.count()
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
-    /// Lends something out for use, to be brought up to date and [put](Store::put) back.
-    pub(super) fn lend(&mut self, key: &[u8]) -> Option<Entry> {
-        self.entries.get_mut(key)?.0.take()
+    /// Takes what is kept for a key, or something new, brought up to date, to be [put](Store::put) back; `None` if no answers
+    /// can be kept.
+    pub(super) fn take<'e, T: Keepable>(
+        &mut self,
+        key: &[u8],
+        evaluator: &mut Evaluator<'e>,
+        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
+        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
+    ) -> Option<Box<T>> {
+        let known = self.lend(key).map(|kept| kept as Box<dyn Any>);
+        if let Some(Ok(mut known)) = known.map(|kept| kept.downcast())
+            && catch_up(&mut known, evaluator, &mut self.scratch).is_ok()
+        {
+            return Some(known);
+        }
+        // It has missed too much, if there was any.
+        self.made += 1;
+        let mut new = Box::new(new(self, evaluator));
+        catch_up(&mut new, evaluator, &mut self.scratch).ok()?;
+        Some(new)
     }
 
-    /// Keeps something. While all entries take more than `limit` bytes, others go.
-    pub(super) fn put(&mut self, key: &[u8], entry: Entry, limit: usize) {
-        let bytes = PER_ENTRY + key.len() + entry.as_ref().map_or(0, |kept| kept.bytes());
+    /// Puts something back. While all take more than the limit, others go.
+    pub(super) fn put(&mut self, key: &[u8], kept: Box<dyn Keepable>, evaluator: &Evaluator<'_>) {
+        self.keep(key, kept, limit(evaluator.cluster.nodes.slots()));
+    }
+
+    /// Hands over what [`Store::take`] takes, and puts it back.
+    pub(super) fn with<'e, T: Keepable, R>(
+        &mut self,
+        key: &[u8],
+        evaluator: &mut Evaluator<'e>,
+        new: impl FnOnce(&mut Self, &Evaluator<'e>) -> T,
+        catch_up: impl Fn(&mut T, &mut Evaluator<'e>, &mut Scratch) -> Result<(), Unkeepable>,
+        then: impl FnOnce(&mut Self, &mut Evaluator<'e>, &mut T) -> Option<R>,
+    ) -> Option<R> {
+        let mut kept = self.take(key, evaluator, new, catch_up)?;
+        let result = then(self, evaluator, &mut kept);
+        self.put(key, kept, evaluator);
+        result
+    }
+
+    fn lend(&mut self, key: &[u8]) -> Option<Box<dyn Keepable>> {
+        let (kept, bytes) = self.entries.get_mut(key)?;
+        self.bytes -= std::mem::take(bytes);
+        kept.take()
+    }
+
+    fn keep(&mut self, key: &[u8], kept: Box<dyn Keepable>, limit: usize) {
+        let bytes = PER_ENTRY + key.len() + kept.bytes();
+        let entry = (Some(kept), bytes);
         self.bytes += bytes;
         match self.entries.peek_mut(key) {
-            Some(known) => {
-                self.bytes -= known.1;
-                *known = (Some(entry), bytes);
-            }
-            None => drop(self.entries.put(key.into(), (Some(entry), bytes))),
+            Some(lent) => *lent = entry,
+            None => drop(self.entries.put(key.into(), entry)),
         }
         while self.bytes > limit && self.entries.len() > 1 {
             let Some((_, oldest)) = self.entries.pop_lru() else {
@@ -88,7 +134,7 @@ impl Store {
 
     /// A kept shape; this is no use of it.
     pub(super) fn shape(&mut self, key: &[u8]) -> Option<&mut Shape> {
-        let kept: &mut dyn Any = self.entries.peek_mut(key)?.0.as_mut()?.as_deref_mut()?;
+        let kept: &mut dyn Any = self.entries.peek_mut(key)?.0.as_deref_mut()?;
         kept.downcast_mut()
     }
 }
@@ -99,7 +145,7 @@ mod tests {
 
     /// An entry that takes `bytes` with its key of one byte.
     fn put(store: &mut Store, key: &[u8], limit: usize) {
-        store.put(key, Some(Box::<Shape>::default()), limit);
+        store.keep(key, Box::<Shape>::default(), limit);
     }
 
     #[test]
@@ -108,19 +154,18 @@ mod tests {
         put(&mut store, b"a", usize::MAX);
         let each = store.bytes();
         put(&mut store, b"b", 2 * each);
-        assert_eq!((store.shapes(), store.bytes()), (2, 2 * each));
+        assert_eq!((store.len(), store.bytes()), (2, 2 * each));
         let lent = store.lend(b"a").expect("it is kept");
         assert!(store.lend(b"a").is_none(), "it is lent");
-        store.put(b"a", lent, 2 * each);
-        assert_eq!((store.shapes(), store.bytes()), (2, 2 * each));
+        store.keep(b"a", lent, 2 * each);
+        assert_eq!((store.len(), store.bytes()), (2, 2 * each));
         put(&mut store, b"c", 2 * each);
         assert!(store.shape(b"b").is_none());
         assert!(store.shape(b"a").is_some() && store.shape(b"c").is_some());
         // One entry is kept, however large.
         put(&mut store, b"d", 0);
-        assert_eq!((store.shapes(), store.bytes()), (1, each));
-        store.put(b"d", None, usize::MAX);
-        assert!(matches!(store.lend(b"d"), Some(None)));
-        assert!(store.bytes() < each);
+        assert_eq!((store.len(), store.bytes()), (1, each));
+        assert!(store.lend(b"d").is_some());
+        assert_eq!(store.bytes(), 0);
     }
 }

@@ -4,7 +4,6 @@
 
 use super::Slot;
 use crate::pod_info::PodInfo;
-use crate::vectors::{RUN, in_vectors};
 use berth_api::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use berth_api::{Node, Resources, Str};
 use rustc_hash::FxHashMap;
@@ -101,47 +100,7 @@ impl Columns {
 
     /// Returns whether a slot has the amounts of a slot of other columns of the same resources.
     pub fn equals(&self, slot: Slot, other: &Self, of: Slot) -> bool {
-        let (at, of) = (slot.index(), of.index());
-        // Without a way out: the amounts of most compared slots are equal.
-        let mut difference = 0;
-        self.each_with(other, |own, other| difference |= own[at] ^ other[of]);
-        difference == 0
-    }
-
-    /// Sets for each of the slots from `first` on whether it has the amounts of the slot before; false for `first`, which must
-    /// exist. Slots behind the last one have no meaning.
-    ///
-    /// # Panics
-    /// When there is no slot `first`.
-    pub fn find_repeats(&self, first: Slot, repeats: &mut [bool; RUN]) {
-        let (start, mut differences) = (first.index(), [0; RUN]);
-        let end = self.slots().min(start + RUN);
-        self.each_with(self, |column, _| {
-            let of_slots = &column[start..end];
-            in_vectors(
-                #[inline(always)]
-                || {
-                    let pairs = of_slots.iter().zip(&of_slots[1..]);
-                    for (difference, (before, own)) in differences[1..].iter_mut().zip(pairs) {
-                        *difference |= before ^ own;
-                    }
-                },
-            );
-        });
-        for (repeats, difference) in repeats.iter_mut().zip(differences) {
-            *repeats = difference == 0;
-        }
-        repeats[0] = false;
-    }
-
-    /// Visits each column with that of other columns of the same resources.
-    fn each_with(&self, other: &Self, mut each: impl FnMut(&[i64], &[i64])) {
-        each(&self.non_zero_milli_cpu, &other.non_zero_milli_cpu);
-        each(&self.non_zero_memory, &other.non_zero_memory);
-        for (own, other) in self.columns.iter().zip(&other.columns) {
-            each(&own.allocatable, &other.allocatable);
-            each(&own.requested, &other.requested);
-        }
+        self.amounts(slot).eq(other.amounts(of))
     }
 
     /// The number of resources.

@@ -85,8 +85,6 @@ pub struct ChangeLog {
     changes: VecDeque<TableChange>,
     /// The signatures of the changes, in a separate sequence because most changes are read without their pod.
     signatures: VecDeque<PodSignatures>,
-    /// The number after the last change of a node.
-    after_node: u64,
 }
 
 impl ChangeLog {
@@ -96,22 +94,13 @@ impl ChangeLog {
             self.signatures.pop_front();
             self.first += 1;
         }
-        let is_of_node = matches!(change, TableChange::Node(_));
         self.signatures.push_back(PodSignatures::of(&change));
         self.changes.push_back(change);
-        if is_of_node {
-            self.after_node = self.end();
-        }
     }
 
     /// The number of the next change.
     pub fn end(&self) -> u64 {
         self.first + self.changes.len() as u64
-    }
-
-    /// Returns whether a node was added, deleted or changed since the log ended at `since`.
-    pub fn has_node_change(&self, since: u64) -> bool {
-        self.after_node > since
     }
 
     /// The changes since the log ended at `since`, in order; `None` when they go back too far to be known.
@@ -160,11 +149,7 @@ mod tests {
             log.push(TableChange::Node(Slot(slot)));
         }
         assert_eq!(log.end(), 3);
-        assert!(log.has_node_change(2));
-        assert!(!log.has_node_change(3));
         log.push(TableChange::Storage(Slot(0)));
-        assert!(!log.has_node_change(3));
-        assert!(log.has_node_change(0));
         assert_eq!(slots(&log, 1), Some(vec![1, 2, 0]));
         for slot in 4..CHANGES_MAX as u32 + 1 {
             log.push(TableChange::Node(Slot(slot)));

@@ -79,7 +79,7 @@ impl AffinityPreFilterState {
             all_there &= self.counted.affinity.get(term.topology_key(), value) > 0;
         }
         // The first pod of a series.
-        all_there || (self.counted.affinity.is_empty() && self.incoming.is_meant_by_itself)
+        all_there || (self.counted.affinity.is_empty() && self.incoming.matches_itself)
     }
 
     fn satisfies_anti_affinity(&self, labels: &Labels) -> bool {
@@ -91,11 +91,11 @@ impl AffinityPreFilterState {
     }
 
     fn check(&self, labels: &Labels) -> Status {
-        let mut unwelcome = self.counted.existing_anti_affinity.of_node(labels);
+        let mut existing = self.counted.existing_anti_affinity.of_node(labels);
         verdict(
             self.satisfies_affinity(labels),
             || self.satisfies_anti_affinity(labels),
-            || !unwelcome.any(|(_, count)| count > 0),
+            || !existing.any(|(_, count)| count > 0),
         )
     }
 
@@ -120,13 +120,13 @@ impl AffinityPreFilterState {
         required.retain(|key| !self.satisfies_affinity(labels) && !is_in(&counted.affinity, key));
         let mut excluded = keys(anti_affinity);
         excluded.retain(|key| is_in(&counted.anti_affinity, key));
-        let unwelcome = counted.existing_anti_affinity.of_node(labels);
-        let unwelcome = unwelcome.filter(|(_, count)| *count > 0);
-        let unwelcome: BTreeSet<Str> = unwelcome.map(|(key, _)| key.clone()).collect();
+        let existing = counted.existing_anti_affinity.of_node(labels);
+        let existing = existing.filter(|(_, count)| *count > 0);
+        let existing: BTreeSet<Str> = existing.map(|(key, _)| key.clone()).collect();
         let rules = [
             (PodAffinityRule::Affinity, required),
             (PodAffinityRule::AntiAffinity, excluded),
-            (PodAffinityRule::ExistingAntiAffinity, unwelcome),
+            (PodAffinityRule::ExistingAntiAffinity, existing),
         ];
         let lacks = rules.into_iter().flat_map(|(rule, keys)| {
             keys.into_iter().map(move |topology_key| Lack::PodAffinity {

@@ -2,7 +2,9 @@
 
 use super::InterPodAffinityArgs;
 use super::score::Preferences;
-use super::terms::{AffinityLook, Meant, RequiredTerms, count_unwelcome, required_anti_affinity};
+use super::terms::{
+    MatchedPod, RequiredMatch, RequiredTerms, count_existing_anti_affinity, required_anti_affinity,
+};
 use berth_api::{Labels, Pod, Selector, Str};
 use berth_framework::keep::{Fragment, Kept};
 use berth_framework::plugin::Context;
@@ -33,7 +35,7 @@ fn looks_up(selector: &Selector) -> bool {
 }
 
 /// Returns whether a pod matches all its own required affinity terms: then it may be the first of a series.
-fn is_meant_by_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
+fn matches_itself(terms: &AffinityTerms, cluster: &Cluster, pod: &Pod) -> bool {
     let means = |term: &AffinityTerm| {
         let everywhere = term.namespace_selector.matches(&Labels::default());
         let namespace = || cluster.namespaces().labels(pod.namespace());
@@ -53,7 +55,7 @@ pub(super) fn write(cluster: &Cluster, pod: &PodInfo, fragment: &mut Fragment) -
     let own = own.filter(|terms| terms.all().next().is_some());
     fragment.put(&own);
     if let Some(terms) = own {
-        fragment.put(&is_meant_by_itself(terms, cluster, &pod.pod));
+        fragment.put(&matches_itself(terms, cluster, &pod.pod));
         if terms.all().any(|term| looks_up(&term.namespace_selector)) {
             fragment.put(&cluster.namespaces().version());
         }
@@ -82,9 +84,9 @@ pub(super) struct Incoming {
     pub(super) required: RequiredTerms,
     pub(super) preferences: Preferences,
     /// Whether required anti-affinity terms of other pods count.
-    counts_unwelcome: bool,
+    counts_existing_anti_affinity: bool,
     /// Whether the pod's required affinity terms match the pod itself.
-    pub(super) is_meant_by_itself: bool,
+    pub(super) matches_itself: bool,
     /// The labels of the pod that are equal for all pods of the fragment; `None` if not even the namespace is equal.
     common_labels: Option<Vec<Str>>,
 }
@@ -96,8 +98,8 @@ impl Incoming {
             namespace: cluster.namespaces().labels(pod.pod.namespace()),
             required: RequiredTerms::default(),
             preferences: Preferences::default(),
-            counts_unwelcome: false,
-            is_meant_by_itself: false,
+            counts_existing_anti_affinity: false,
+            matches_itself: false,
             common_labels: None,
             pod: pod.clone(),
         }
@@ -107,9 +109,9 @@ impl Incoming {
     pub(super) fn for_filter(cluster: &Cluster, pod: &PodInfo) -> Self {
         let required = RequiredTerms::new(pod.affinity.as_deref(), cluster);
         Self {
-            is_meant_by_itself: required.affinity_means(&pod.pod),
+            matches_itself: required.matches_all_affinity(&pod.pod),
             required,
-            counts_unwelcome: true,
+            counts_existing_anti_affinity: true,
             ..Self::bare(cluster, pod)
         }
     }
@@ -176,7 +178,7 @@ impl Incoming {
     /// Visits the effects of another pod with their topology keys.
     pub(super) fn effects(&self, other: &PodInfo, mut each: impl FnMut(&Str, PodEffect)) {
         if self.has_terms() {
-            self.effects_by_look((&other.pod).into(), &mut each);
+            self.effects_by_labels((&other.pod).into(), &mut each);
         }
         if other.has_affinity() {
             self.effects_by_terms(other, &mut each);
@@ -184,11 +186,11 @@ impl Incoming {
     }
 
     /// The effects of another pod by the terms of the new one.
-    fn effects_by_look(&self, other: AffinityLook<'_>, each: &mut impl FnMut(&Str, PodEffect)) {
+    fn effects_by_labels(&self, other: MatchedPod<'_>, each: &mut impl FnMut(&Str, PodEffect)) {
         self.required.count(other, |key, meant| {
             let effect = match meant {
-                Meant::Affinity => PodEffect::Affinity,
-                Meant::AntiAffinity => PodEffect::AntiAffinity,
+                RequiredMatch::Affinity => PodEffect::Affinity,
+                RequiredMatch::AntiAffinity => PodEffect::AntiAffinity,
             };
             each(key, effect);
         });
@@ -199,8 +201,8 @@ impl Incoming {
     /// The effects of another pod by its own terms.
     fn effects_by_terms(&self, other: &Computed, each: &mut impl FnMut(&Str, PodEffect)) {
         let (pod, namespace) = (&self.pod.pod, &self.namespace);
-        if self.counts_unwelcome {
-            count_unwelcome(pod, namespace, other, |key| {
+        if self.counts_existing_anti_affinity {
+            count_existing_anti_affinity(pod, namespace, other, |key| {
                 each(key, PodEffect::ExistingAntiAffinity);
             });
         }
@@ -240,11 +242,13 @@ impl Incoming {
         let wanted: SmallVec<[LabelSignature; 4]> = self.signatures().collect();
         if !wanted.is_empty() {
             for alike in census.alike(&wanted) {
-                let look = AffinityLook {
+                let alike_pod = MatchedPod {
                     namespace: alike.namespace,
                     labels: alike.labels,
                 };
-                self.effects_by_look(look, &mut |key, effect| each(key, effect, alike.per_node));
+                self.effects_by_labels(alike_pod, &mut |key, effect| {
+                    each(key, effect, alike.per_node)
+                });
             }
         }
         if nodes.totals().with_affinity() > 0 {

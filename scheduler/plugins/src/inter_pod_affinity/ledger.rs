@@ -19,7 +19,7 @@ use super::score::PointRange;
 use super::terms::verdict;
 use berth_api::Str;
 use berth_framework::keep::{
-    Class, Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
+    Domains, FeasibleClass, Fragment, Kept, Ledger, LedgerChange, LedgerState,
 };
 use berth_framework::plugin::Context;
 use berth_framework::pod_info::LabelSignature;
@@ -47,57 +47,12 @@ const COLUMNS: usize = 2;
 /// The value of a column for a node in no domain.
 const NOWHERE: i64 = -1;
 
-/// The number of topology keys whose counts are kept although no pod counts.
+/// The number of topology keys whose counts are kept although no pod counts. With more of them, the counts begin anew.
 const IDLE_KEYS_MAX: usize = 8;
 
-/// The topology keys that have a column of their own.
-#[derive(Debug, Clone, Copy)]
-struct Layout {
-    /// A key with at most this number of domains always has a column.
-    few_domains: usize,
-    /// A key with at least this number of domains has no column, because each domain is a class to be judged in every
-    /// decision.
-    many_domains: usize,
-    /// A key in between has a column if its domains have this number of nodes on average: without one, every added pod
-    /// would change the class of all these nodes.
-    nodes_per_domain: usize,
-}
-
-impl Default for Layout {
-    fn default() -> Self {
-        Self {
-            few_domains: 8,
-            many_domains: 256,
-            nodes_per_domain: 8,
-        }
-    }
-}
-
-impl Layout {
-    fn has_column(&self, counts: &KeyCounts) -> bool {
-        let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
-        domains <= self.few_domains
-            || (domains <= self.many_domains
-                && nodes >= domains.saturating_mul(self.nodes_per_domain))
-    }
-
-    /// Returns whether a key should gain or lose its column, with a clear margin.
-    fn is_wrong(&self, counts: &KeyCounts) -> bool {
-        let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
-        let expected = domains.saturating_mul(self.nodes_per_domain);
-        match counts.column {
-            Some(_) => {
-                domains > self.many_domains.saturating_mul(2)
-                    || (domains > self.few_domains.saturating_mul(8) && nodes < expected / 2)
-            }
-            None => {
-                !counts.is_idle()
-                    && domains <= self.many_domains / 2
-                    && nodes >= expected.saturating_mul(2).max(1)
-            }
-        }
-    }
-}
+/// The cost of a domain of a key with a column, in nodes: each domain is a class to be judged in each decision, whereas
+/// without a column a pod changes the classes of the nodes of its domain.
+const DOMAIN_COST: usize = 1;
 
 impl Domains for InterPodAffinity {
     fn fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> Kept {
@@ -106,7 +61,7 @@ impl Domains for InterPodAffinity {
 
     fn open(&self, cx: &Context<'_>, pod: &Arc<PodInfo>) -> Option<Box<dyn Ledger>> {
         let incoming = Incoming::new(&self.args, cx.cluster, pod);
-        let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, Layout::default());
+        let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, DOMAIN_COST);
         Some(Box::new(ledger))
     }
 }
@@ -119,7 +74,8 @@ struct AffinityLedger {
     columns: usize,
     /// Over all topology keys.
     total: Sums,
-    layout: Layout,
+    /// See [`DOMAIN_COST`].
+    domain_cost: usize,
     /// See [`Incoming::signatures`].
     signatures: SmallVec<[LabelSignature; 4]>,
 }
@@ -134,7 +90,7 @@ fn counts_of<'a>(all: &'a mut CountsByKey, key: &Str, nodes: &NodeTable) -> &'a 
 }
 
 impl AffinityLedger {
-    fn open(incoming: Incoming, nodes: &NodeTable, layout: Layout) -> Self {
+    fn open(incoming: Incoming, nodes: &NodeTable, domain_cost: usize) -> Self {
         let mut counts = CountsByKey::default();
         let mut total = Sums::default();
         for (key, is_wanted_near) in incoming.topology_keys() {
@@ -145,35 +101,38 @@ impl AffinityLedger {
         incoming.all_effects(nodes, |key, effect, per_node| {
             total += counts_of(&mut counts, key, nodes).add(effect, per_node);
         });
-        let mut columns = 0;
-        for counts in counts.values_mut() {
-            if layout.has_column(counts) {
-                counts.column = Some(columns);
-                columns += 1;
-            }
-        }
-        Self {
+        let mut ledger = Self {
             signatures: incoming.signatures().collect(),
             incoming,
-            counts,
-            columns,
+            counts: CountsByKey::default(),
+            columns: 0,
             total,
-            layout,
+            domain_cost,
+        };
+        for counts in counts.values_mut() {
+            if ledger.pays_off(counts.topology.nodes(), counts.topology.domains()) {
+                counts.column = Some(ledger.columns);
+                ledger.columns += 1;
+            }
         }
+        ledger.counts = counts;
+        ledger
     }
 
-    /// Closes the counts of topology keys for which no pod counts, if there are many.
-    fn close_idle_keys(&mut self) {
-        let is_idle =
-            |counts: &KeyCounts| !counts.is_own && counts.column.is_none() && counts.is_idle();
-        if self
-            .counts
-            .values()
-            .filter(|counts| is_idle(counts))
-            .count()
-            > IDLE_KEYS_MAX
-        {
-            self.counts.retain(|_, counts| !is_idle(counts));
+    /// Returns whether a key should have a column: whether its domains cost less than the nodes of one of them.
+    fn pays_off(&self, nodes: usize, domains: usize) -> bool {
+        nodes
+            >= domains
+                .saturating_mul(domains)
+                .saturating_mul(self.domain_cost)
+    }
+
+    /// Returns whether a key should gain or lose its column, with a clear margin.
+    fn is_misplaced(&self, counts: &KeyCounts) -> bool {
+        let (nodes, domains) = (counts.topology.nodes(), counts.topology.domains());
+        match counts.column {
+            Some(_) => !self.pays_off(nodes.saturating_mul(4), domains),
+            None => !counts.is_idle() && self.pays_off(nodes / 4, domains),
         }
     }
 
@@ -202,49 +161,33 @@ impl AffinityLedger {
         sign: i32,
         changed: &mut Vec<Slot>,
     ) {
-        let (counts, total) = (&mut self.counts, &mut self.total);
-        let mut add = |key: &Str, amount: Sums| {
-            let counts = counts_of(counts, key, &cx.cluster.nodes);
-            if counts.add_and_report(node, amount, changed) {
-                *total += amount;
-            }
-        };
-        // Consecutive effects often have the same key: it is looked up once.
-        let mut last: Option<(Str, Sums)> = None;
+        let mut amounts: SmallVec<[(Str, Sums); 4]> = SmallVec::new();
         self.incoming.effects(pod, |key, effect| {
             let amount = Sums::of(effect, sign);
-            match &mut last {
+            // Consecutive effects often have the same key: it is looked up once.
+            match amounts.last_mut() {
                 Some((known, sums)) if known == key => *sums += amount,
-                _ => {
-                    if let Some((key, sums)) = last.replace((key.clone(), amount)) {
-                        add(&key, sums);
-                    }
-                }
+                _ => amounts.push((key.clone(), amount)),
             }
         });
-        if let Some((key, sums)) = last {
-            add(&key, sums);
+        for (key, amount) in amounts {
+            let counts = counts_of(&mut self.counts, &key, &cx.cluster.nodes);
+            if counts.add_and_report(node, amount, changed) {
+                self.total += amount;
+            }
         }
     }
 
     /// Counts all pods of a node again.
     fn node_changed(&mut self, cx: &Context<'_>, node: Slot, changed: &mut Vec<Slot>) {
         let nodes = &cx.cluster.nodes;
-        self.close_idle_keys();
-        let view = nodes.get(node);
         for counts in self.counts.values_mut() {
-            counts.begin_recount(nodes);
+            self.total += -counts.forget(node, nodes, changed);
         }
-        let counts = &mut self.counts;
-        if let Some(view) = view {
+        if let Some(view) = nodes.get(node) {
             for other in self.incoming.received(&view) {
-                self.incoming.effects(other, |key, effect| {
-                    counts_of(counts, key, nodes).recounted += Sums::of(effect, 1);
-                });
+                self.pod_moved(cx, node, other, 1, changed);
             }
-        }
-        for counts in self.counts.values_mut() {
-            self.total += counts.end_recount(node, changed);
         }
     }
 }
@@ -277,20 +220,16 @@ impl Ledger for AffinityLedger {
     }
 
     fn state(&self) -> LedgerState {
-        let mut counts = self.counts.values();
+        let counts = || self.counts.values();
+        let idle = counts().filter(|counts| !counts.is_own && counts.is_idle());
         LedgerState {
+            class_len: COLUMNS + self.columns,
             // The pod has no affinity, and no pod counts: removed pods cannot change that.
-            is_indifferent: counts.all(|counts| !counts.is_wanted_near && counts.is_idle()),
-            is_stale: self
-                .counts
-                .values()
-                .any(|counts| self.layout.is_wrong(counts)),
-            bytes: size_of::<Self>() + self.counts.values().map(KeyCounts::bytes).sum::<usize>(),
+            is_indifferent: counts().all(|counts| !counts.is_wanted_near && counts.is_idle()),
+            is_stale: idle.count() > IDLE_KEYS_MAX
+                || counts().any(|counts| self.is_misplaced(counts)),
+            bytes: size_of::<Self>() + counts().map(KeyCounts::bytes).sum::<usize>(),
         }
-    }
-
-    fn class_len(&self) -> usize {
-        COLUMNS + self.columns
     }
 
     fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]) {
@@ -354,7 +293,7 @@ impl Ledger for AffinityLedger {
                 || in_columns(|counts, sums| counts.is_wanted_near && sums.affinity <= 0)
         };
         // The first pod of a series.
-        let may_be_first = || self.total.affinity == 0 && self.incoming.is_meant_by_itself;
+        let may_be_first = || self.total.affinity == 0 && self.incoming.matches_itself;
         let status = verdict(
             !has(MISSING_KEY) && (!is_alone() || may_be_first()),
             || !has(ANTI_AFFINITY) && !in_columns(|_, sums| sums.anti_affinity > 0),
@@ -399,11 +338,11 @@ impl Ledger for AffinityLedger {
             return None;
         }
         let mut changed = Vec::new();
-        let mut class = Class::new();
+        let mut class = vec![0; COLUMNS + self.columns];
         for other in pods {
             self.pod_moved(cx, node, other, 1, &mut changed);
         }
-        self.class(node, &mut class);
+        self.write_classes(&[node], &mut class);
         let result = self.filter(&class);
         for other in pods {
             self.pod_moved(cx, node, other, -1, &mut changed);

@@ -2,7 +2,7 @@
 
 use super::counts::AffinityCounts;
 use super::incoming::{Incoming, PodEffect};
-use super::terms::{AffinityLook, IncomingTerm};
+use super::terms::{IncomingTerm, MatchedPod};
 use super::{InterPodAffinity, InterPodAffinityArgs};
 use berth_api::{Labels, Pod, Str};
 use berth_framework::plugin::{Context, MAX_NODE_SCORE, PreScore, Score};
@@ -76,7 +76,7 @@ impl Preferences {
     /// Visits the topology key and the points of each own term that matches another pod.
     pub(super) fn count_own<'a>(
         &self,
-        other: impl Into<AffinityLook<'a>>,
+        other: impl Into<MatchedPod<'a>>,
         mut each: impl FnMut(&Str, i64),
     ) {
         let other = other.into();

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 /// The parts of a pod that selectors read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AffinityLook<'a> {
+pub(super) struct MatchedPod<'a> {
     pub(super) namespace: &'a Str,
     pub(super) labels: &'a Labels,
 }
 
-impl<'a> From<&'a Pod> for AffinityLook<'a> {
+impl<'a> From<&'a Pod> for MatchedPod<'a> {
     fn from(pod: &'a Pod) -> Self {
         Self {
             namespace: pod.namespace(),
@@ -25,7 +25,7 @@ impl<'a> From<&'a Pod> for AffinityLook<'a> {
     }
 }
 
-impl<'a> From<&'a Arc<Pod>> for AffinityLook<'a> {
+impl<'a> From<&'a Arc<Pod>> for MatchedPod<'a> {
     fn from(pod: &'a Arc<Pod>) -> Self {
         Self::from(&**pod)
     }
@@ -75,7 +75,7 @@ impl IncomingTerm {
             .then(|| LabelSignature::required(only.map(Str::as_str), &term.selector))
     }
 
-    pub(super) fn matches<'a>(&self, other: impl Into<AffinityLook<'a>>) -> bool {
+    pub(super) fn matches<'a>(&self, other: impl Into<MatchedPod<'a>>) -> bool {
         let other = other.into();
         // Most pods differ in their labels, so that nothing is looked up for them.
         self.term.selector.matches(other.labels)
@@ -87,7 +87,7 @@ impl IncomingTerm {
 
 /// The relation of a pod to a required term of the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum RequiredMatch {
     /// It matches all affinity terms, including this one.
     Affinity,
     /// It matches an anti-affinity term.
@@ -121,7 +121,7 @@ impl RequiredTerms {
     }
 
     /// Returns whether the pod matches every affinity term; not so without terms.
-    pub(super) fn affinity_means<'a>(&self, pod: impl Into<AffinityLook<'a>>) -> bool {
+    pub(super) fn matches_all_affinity<'a>(&self, pod: impl Into<MatchedPod<'a>>) -> bool {
         let pod = pod.into();
         !self.affinity.is_empty() && self.affinity.iter().all(|term| term.matches(pod))
     }
@@ -137,18 +137,18 @@ impl RequiredTerms {
     /// Visits each topology key by which another pod counts.
     pub(super) fn count<'a>(
         &self,
-        other: impl Into<AffinityLook<'a>>,
-        mut each: impl FnMut(&Str, Meant),
+        other: impl Into<MatchedPod<'a>>,
+        mut each: impl FnMut(&Str, RequiredMatch),
     ) {
         let other = other.into();
-        if self.affinity_means(other) {
+        if self.matches_all_affinity(other) {
             for term in &self.affinity {
-                each(term.topology_key(), Meant::Affinity);
+                each(term.topology_key(), RequiredMatch::Affinity);
             }
         }
         for term in &self.anti_affinity {
             if term.matches(other) {
-                each(term.topology_key(), Meant::AntiAffinity);
+                each(term.topology_key(), RequiredMatch::AntiAffinity);
             }
         }
     }
@@ -164,7 +164,7 @@ pub(super) fn required_anti_affinity(pod: &Computed) -> &[AffinityTerm] {
 
 /// Visits the topology key of each required anti-affinity term of `other` that matches `pod`. `namespace` has the
 /// labels of the pod's namespace.
-pub(super) fn count_unwelcome(
+pub(super) fn count_existing_anti_affinity(
     pod: &Pod,
     namespace: &Labels,
     other: &Computed,

@@ -226,6 +226,7 @@ impl Ledger for SpreadLedger {
         let tallies = self.tallies.iter();
         let tallies = tallies.map(|tally| tally.counts.capacity() * size_of::<u32>());
         LedgerState {
+            class_len: self.counts.len(),
             is_indifferent: false,
             is_stale: false,
             bytes: size_of::<Self>()
@@ -236,10 +237,6 @@ impl Ledger for SpreadLedger {
                     .map(ConstraintCounts::bytes)
                     .sum::<usize>(),
         }
-    }
-
-    fn class_len(&self) -> usize {
-        self.counts.len()
     }
 
     fn write_classes(&self, nodes: &[Slot], classes: &mut [i64]) {

@@ -61,11 +61,7 @@ fn try_all(w: &mut Driver) -> String {
 
 /// Runs a scenario with each evaluator: all give the same result, and the expected one.
 fn story(situation: &str, expected: &[&str], notify: impl Fn(&mut Driver) -> Vec<String>) {
-    for evaluator in [
-        EvaluatorKind::Plain,
-        EvaluatorKind::Incremental,
-        EvaluatorKind::Compared,
-    ] {
+    for evaluator in [EvaluatorKind::Plain, EvaluatorKind::Incremental] {
         let notified = notify(&mut world(evaluator));
         assert_eq!(notified, expected, "{situation}, {evaluator}");
     }

@@ -143,34 +143,20 @@ impl<'a> CaseComparison<'a> {
         cluster: &Cluster,
         scores: &Scores,
     ) {
-        let mut got: BTreeMap<String, (i64, BTreeMap<String, i64>)> = BTreeMap::new();
-        for (i, (slot, total)) in scores.nodes.iter().enumerate() {
-            let Some(node) = cluster.nodes.get(*slot) else {
+        self.totals(expect, cluster, &scores.nodes);
+        for (i, (slot, _)) in scores.nodes.iter().enumerate() {
+            let node = cluster.nodes.get(*slot);
+            let name = node.map(|node| node.name().to_string()).unwrap_or_default();
+            let Some(recorded) = expect.scores.get(&name) else {
                 continue;
             };
-            let plugins = scores
-                .plugins
-                .iter()
+            let mut plugins = recorded.plugins.clone();
+            plugins.retain(|plugin, _| self.is_built(plugin));
+            let of_plugins = scores.plugins.iter();
+            let ours: BTreeMap<String, i64> = of_plugins
                 .filter_map(|of| Some((of.plugin.to_string(), *of.weighted.get(i)?)))
                 .collect();
-            got.insert(node.name().to_string(), (*total, plugins));
-        }
-        for (name, recorded) in &expect.scores {
-            let mut total = recorded.total;
-            let mut plugins = recorded.plugins.clone();
-            plugins.retain(|plugin, score| {
-                let built = self.is_built(plugin);
-                if !built {
-                    total -= *score;
-                }
-                built
-            });
-            let ours = got.remove(name);
-            self.same(&format!("scores of {name}"), &Some((total, plugins)), &ours);
-        }
-        for name in got.keys() {
-            self.differences
-                .push(format!("scores of {name}: not recorded"));
+            self.same(&format!("scores of {name}"), &plugins, &ours);
         }
         let mut recorded: Vec<String> = expect.skipped_score_plugins.clone();
         recorded.retain(|plugin| self.is_built(plugin));
@@ -178,6 +164,31 @@ impl<'a> CaseComparison<'a> {
         recorded.sort();
         skipped.sort();
         self.same("plugins without a preference", &recorded, &skipped);
+    }
+
+    /// The feasible nodes have the recorded totals, without plugins that are not built.
+    pub(super) fn totals(
+        &mut self,
+        expect: &DecisionExpectation,
+        cluster: &Cluster,
+        totals: &[(Slot, i64)],
+    ) {
+        let named = totals.iter().filter_map(|(slot, total)| {
+            let node = cluster.nodes.get(*slot)?;
+            Some((node.name().to_string(), *total))
+        });
+        let mut got: BTreeMap<String, i64> = named.collect();
+        for (name, recorded) in &expect.scores {
+            let plugins = recorded.plugins.iter();
+            let not_built = plugins.filter(|(plugin, _)| !self.is_built(plugin));
+            let not_built: i64 = not_built.map(|(_, score)| score).sum();
+            let total = Some(recorded.total - not_built);
+            self.same(&format!("total of {name}"), &total, &got.remove(name));
+        }
+        for name in got.keys() {
+            self.differences
+                .push(format!("total of {name}: not recorded"));
+        }
     }
 
     /// The chosen node has the greatest recorded total.

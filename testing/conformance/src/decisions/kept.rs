@@ -186,14 +186,17 @@ impl<'a> KeptCluster<'a> {
             .nodes
             .iter()
             .map(|view| view.slot())
-            .map(|slot| match examined.feasible.binary_search(&slot) {
-                Ok(_) => (slot, Status::success()),
-                Err(_) => (slot, examined.statuses.get(slot).clone()),
+            .map(|slot| {
+                let feasible = &examined.feasible;
+                match feasible.binary_search_by_key(&slot, |(slot, _)| *slot) {
+                    Ok(_) => (slot, Status::success()),
+                    Err(_) => (slot, examined.statuses.get(slot).clone()),
+                }
             })
             .collect();
         let feasible = comparison.filter(expect, &self.cluster, &statuses);
         if !feasible.is_empty() {
-            comparison.scores(expect, &self.cluster, &examined.scores);
+            comparison.totals(expect, &self.cluster, &examined.feasible);
         }
         let mut evaluation = Evaluation::default();
         let mut rng = fastrand::Rng::with_seed(1);

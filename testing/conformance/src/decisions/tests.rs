@@ -148,7 +148,7 @@ fn a_difference_is_noticed() {
         ("scores of node-02", &|e| {
             e["scores"]["node-02"]["plugins"]["TaintToleration"] = json!(299)
         }),
-        ("scores of node-00", &|e| {
+        ("total of node-00", &|e| {
             e["scores"]
                 .as_object_mut()
                 .expect("scores")

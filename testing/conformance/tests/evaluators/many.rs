@@ -4,7 +4,6 @@
 use berth_api::{Duration, Kind, Time};
 use berth_framework::ApiCall;
 use berth_framework::call::Response;
-use berth_scheduler::evaluator::EvaluatorKind;
 use berth_scheduler::profile::{PluginConfig, ProfileSpec};
 use berth_scheduler::{ClusterChange, ScheduleOutcome, Scheduler, SchedulerOptions};
 use fastrand::Rng;
@@ -101,8 +100,8 @@ impl Cluster {
         let mut rng = Rng::with_seed(seed);
         let options = SchedulerOptions {
             profiles: vec![profile(&mut rng)],
-            evaluator: EvaluatorKind::Compared,
             seed,
+            compares_evaluators: true,
             ..SchedulerOptions::default()
         };
         let now = Time::from_secs(1_800_000_000);

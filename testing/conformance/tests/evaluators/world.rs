@@ -124,6 +124,7 @@ impl World {
             let options = SchedulerOptions {
                 profiles: vec![default.clone(), other.clone()],
                 evaluator,
+                compares_evaluators: true,
                 seed,
                 features: FeatureGates::of(release)
                     .with(Feature::DRADeviceTaintRules, true)
@@ -136,7 +137,7 @@ impl World {
             .map(|_| draw::template(release, &mut rng))
             .collect();
         let mut world = Self {
-            core: core(EvaluatorKind::Compared),
+            core: core(EvaluatorKind::Incremental),
             plain: (!narrows).then(|| core(EvaluatorKind::Plain)),
             release,
             placed: 0,

@@ -75,6 +75,7 @@ impl Instance {
             features: setup.features,
             seed: setup.seed.wrapping_add(setup.started),
             evaluator: setup.evaluator,
+            compares_evaluators: true,
             pod_max_in_unschedulable_pods_duration: NEVER,
             ..SchedulerOptions::default()
         };

@@ -86,9 +86,8 @@ impl Script {
         Self {
             seed,
             features,
-            // `Compared` makes every decision with both evaluators.
             evaluator: match seed % 2 {
-                0 => EvaluatorKind::Compared,
+                0 => EvaluatorKind::Incremental,
                 _ => EvaluatorKind::Plain,
             },
             standby,

@@ -105,8 +105,6 @@ pub(super) struct KeyCounts {
     counted: FxHashMap<u32, NodeSums>,
     /// By domain; zeroes are left out.
     sums: FxHashMap<u32, Sums>,
-    /// The sums of the pods of the node that is being counted again.
-    pub(super) recounted: Sums,
 }
 
 impl KeyCounts {
@@ -119,7 +117,6 @@ impl KeyCounts {
             column: None,
             counted: FxHashMap::default(),
             sums: FxHashMap::default(),
-            recounted: Sums::default(),
         }
     }
 
@@ -138,13 +135,11 @@ impl KeyCounts {
         self.sums.get(&domain).copied().unwrap_or_default()
     }
 
-    /// Adds to the sums of a node's domain, whose own sums were `before` and are `after`. Returns whether the class of
-    /// the domain's nodes changes.
-    fn post(&mut self, domain: u32, before: Sums, after: Sums) -> bool {
+    /// Adds to the sums of a domain. Returns whether the class of its nodes changes.
+    fn post(&mut self, domain: u32, amount: Sums) -> bool {
         let sums = self.sums.entry(domain).or_default();
         let aspect = sums.aspect();
-        *sums += after;
-        *sums += -before;
+        *sums += amount;
         let is_other = sums.aspect() != aspect;
         if sums.is_zero() {
             self.sums.remove(&domain);
@@ -160,13 +155,11 @@ impl KeyCounts {
             sums: Sums::default(),
         });
         debug_assert_eq!(counted.domain, domain, "a node that moves is counted anew");
-        let before = counted.sums;
         counted.sums += amount;
-        let after = counted.sums;
-        if after.is_zero() {
+        if counted.sums.is_zero() {
             self.counted.remove(&index);
         }
-        Some((domain, self.post(domain, before, after)))
+        Some((domain, self.post(domain, amount)))
     }
 
     /// Adds the effect of pods, and returns the part of the sums that is in domains.
@@ -218,39 +211,21 @@ impl KeyCounts {
         );
     }
 
-    /// Begins to count a node again that may have moved to another domain.
-    pub(super) fn begin_recount(&mut self, nodes: &NodeTable) {
+    /// Forgets the pods of a node that has changed, and perhaps moved to another domain. Returns their sums.
+    pub(super) fn forget(
+        &mut self,
+        slot: Slot,
+        nodes: &NodeTable,
+        changed: &mut Vec<Slot>,
+    ) -> Sums {
         self.topology = nodes.topology(&self.key);
-        self.recounted = Sums::default();
-    }
-
-    /// Replaces the former value by the recounted one, and returns the difference.
-    pub(super) fn end_recount(&mut self, slot: Slot, changed: &mut Vec<Slot>) -> Sums {
-        let index = slot.index() as u32;
-        let sums = std::mem::take(&mut self.recounted);
-        let now = self.topology.domain(slot).filter(|_| !sums.is_zero());
-        let now = now.map(|domain| NodeSums { domain, sums });
-        let before = match now {
-            Some(now) => self.counted.insert(index, now),
-            None => self.counted.remove(&index),
+        let Some(NodeSums { domain, sums }) = self.counted.remove(&(slot.index() as u32)) else {
+            return Sums::default();
         };
-        let mut difference = Sums::default();
-        if before == now {
-            return difference;
+        if self.post(domain, -sums) {
+            self.push_nodes(domain, slot, changed);
         }
-        let none = Sums::default();
-        let changes = [
-            before.map(|b| (b.domain, b.sums, none)),
-            now.map(|n| (n.domain, none, n.sums)),
-        ];
-        for (domain, before, after) in changes.into_iter().flatten() {
-            difference += after;
-            difference += -before;
-            if self.post(domain, before, after) {
-                self.push_nodes(domain, slot, changed);
-            }
-        }
-        difference
+        sums
     }
 
     /// About how much memory this takes.

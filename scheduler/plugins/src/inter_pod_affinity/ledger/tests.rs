@@ -4,6 +4,7 @@ use super::*;
 use crate::inter_pod_affinity::InterPodAffinityArgs;
 use crate::testing::{full_pod, node};
 use berth_api::{Kind, Time};
+use berth_framework::keep::Class;
 use berth_framework::plugin::{Filter, PreFilter, PreFilterResult, PreScore, Score};
 use berth_framework::table::{PodSignatures, TableChange};
 use berth_framework::{Cluster, CycleState, FeatureGates};
@@ -19,29 +20,8 @@ const NAMESPACES: [&str; 3] = ["default", "red", "blue"];
 /// One node each, some nodes each, and a label that seldom is there.
 const KEYS: [&str; 3] = ["host", "zone", "rack"];
 
-fn every_column() -> Layout {
-    Layout {
-        few_domains: usize::MAX,
-        many_domains: usize::MAX,
-        nodes_per_domain: 1,
-    }
-}
-
-fn no_column() -> Layout {
-    Layout {
-        few_domains: 0,
-        many_domains: 0,
-        nodes_per_domain: usize::MAX,
-    }
-}
-
-fn between() -> Layout {
-    Layout {
-        few_domains: 3,
-        many_domains: 5,
-        nodes_per_domain: 2,
-    }
-}
+/// The default, a column for each key, and none.
+const DOMAIN_COSTS: [usize; 3] = [DOMAIN_COST, 0, usize::MAX];
 
 /// Generates random objects of a cluster.
 struct Chance(Rng);
@@ -338,10 +318,10 @@ impl Follower {
         plugin: &InterPodAffinity,
         cx: &Context<'_>,
         pod: &Arc<PodInfo>,
-        layout: Layout,
+        domain_cost: usize,
     ) -> Self {
         let incoming = Incoming::new(&plugin.args, cx.cluster, pod);
-        let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, layout);
+        let ledger = AffinityLedger::open(incoming, &cx.cluster.nodes, domain_cost);
         assert!(!ledger.state().is_stale, "just opened");
         let mut follower = Self {
             ledger,
@@ -357,9 +337,8 @@ impl Follower {
     fn read(&mut self, cx: &Context<'_>, slot: Slot) {
         self.classes.remove(&slot);
         if cx.cluster.nodes.get(slot).is_some() {
-            let mut class = Class::new();
-            self.ledger.class(slot, &mut class);
-            assert_eq!(class.len(), COLUMNS + self.ledger.columns);
+            let mut class = Class::from_elem(0, self.ledger.state().class_len);
+            self.ledger.write_classes(&[slot], &mut class);
             self.classes.insert(slot, class);
         }
     }
@@ -477,7 +456,6 @@ fn ledgers_answer_as_the_plain_plugin() {
     for seed in 0..CLUSTERS {
         let mut scene = Scene::new(seed);
         let plugin = plugin(&mut scene.chance);
-        let layouts = [Layout::default(), every_column(), no_column(), between()];
         let mut followers: Vec<(Fragment, Arc<PodInfo>, Follower)> = Vec::new();
         let mut candidates: Vec<Arc<PodInfo>> = (0..3).map(|_| scene.some_pod()).collect();
         for round in 0..ROUNDS {
@@ -486,7 +464,7 @@ fn ledgers_answer_as_the_plain_plugin() {
             }
             let fresh = scene.some_pod();
             candidates.push(fresh);
-            let layout = scene.chance.of(&layouts);
+            let domain_cost = scene.chance.of(&DOMAIN_COSTS);
             let reader = scene.chance.0.u64(..);
             let cx = context(&scene.cluster, &features);
             for pod in &candidates {
@@ -494,7 +472,7 @@ fn ledgers_answer_as_the_plain_plugin() {
                 let at = match followers.iter().position(|(known, _, _)| *known == own) {
                     Some(at) => at,
                     None => {
-                        let follower = Follower::open(&plugin, &cx, pod, layout);
+                        let follower = Follower::open(&plugin, &cx, pod, domain_cost);
                         followers.push((own, pod.clone(), follower));
                         followers.len() - 1
                     }
@@ -535,7 +513,7 @@ fn pods_that_do_not_concern_a_ledger_change_nothing() {
         let candidates: Vec<Arc<PodInfo>> = (0..12).map(|_| scene.some_pod()).collect();
         let cx = context(&scene.cluster, &features);
         let own = fragment(&plugin, &cx, &opener);
-        let follower = Follower::open(&plugin, &cx, &opener, Layout::default());
+        let follower = Follower::open(&plugin, &cx, &opener, DOMAIN_COST);
         let same: Vec<&Arc<PodInfo>> = candidates
             .iter()
             .chain([&opener])
@@ -580,7 +558,7 @@ fn indifferent_ledgers_stay_so_when_pods_go() {
         let pod = scene.some_pod();
         let mut follower = {
             let cx = context(&scene.cluster, &features);
-            Follower::open(&plugin, &cx, &pod, Layout::default())
+            Follower::open(&plugin, &cx, &pod, DOMAIN_COST)
         };
         let at_first = follower.ledger.state().is_indifferent;
         loop {

@@ -1,4 +1,4 @@
-//! The books agree with the extension points after every change.
+//! The followed agree with the extension points after every change.
 //!
 //! Clusters, pods and changes are drawn from few names, labels and keys. A case that fails is made smaller by leaving
 //! out step after step, and printed with its seed.
@@ -242,7 +242,7 @@ impl Case {
 /// score the pod.
 type Answers = (BTreeMap<Slot, Status>, Option<BTreeMap<Slot, i64>>);
 
-struct Books {
+struct FollowedLedger {
     ledger: Box<dyn Ledger>,
     classes: BTreeMap<Slot, Class>,
 }
@@ -253,9 +253,15 @@ struct Run {
     cluster: Cluster,
     features: FeatureGates,
     on: BTreeMap<String, String>,
-    opened: Option<(Vec<u8>, Option<Books>)>,
+    opened: Option<(Vec<u8>, Option<FollowedLedger>)>,
     read_to: u64,
     compared: usize,
+}
+
+fn class_of(ledger: &dyn Ledger, slot: Slot) -> Class {
+    let mut class = Class::from_elem(0, ledger.state().class_len);
+    ledger.write_classes(&[slot], &mut class);
+    class
 }
 
 impl Run {
@@ -336,13 +342,13 @@ impl Run {
     fn catch_up(&mut self) -> Result<(), String> {
         let end = self.cluster.nodes.log().end();
         let since = std::mem::replace(&mut self.read_to, end);
-        let Some((key, mut books)) = self.opened.take() else {
+        let Some((key, mut followed)) = self.opened.take() else {
             return Ok(());
         };
-        if let Some(books) = &mut books {
-            books.follow(&self.context(), since)?;
+        if let Some(followed) = &mut followed {
+            followed.follow(&self.context(), since)?;
         }
-        self.opened = Some((key, books));
+        self.opened = Some((key, followed));
         Ok(())
     }
 
@@ -362,10 +368,10 @@ impl Run {
         {
             let cx = self.context();
             let ledger = self.plugin.open(&cx, &self.pods[0]);
-            let books = ledger.map(|ledger| Books::new(ledger, &self.cluster));
-            self.opened = Some((key.clone(), books));
+            let followed = ledger.map(|ledger| FollowedLedger::new(ledger, &self.cluster));
+            self.opened = Some((key.clone(), followed));
         }
-        let Some((_, books)) = &self.opened else {
+        let Some((_, followed)) = &self.opened else {
             return Ok(());
         };
         let mut compared = 0;
@@ -375,13 +381,13 @@ impl Run {
             }
             let feasible = self.feasible(pod, choice);
             let expected = self.plain(pod, &feasible);
-            let got = match books {
+            let got = match followed {
                 None => {
                     let success =
                         |view: berth_framework::NodeView<'_>| (view.slot(), Status::success());
                     (self.cluster.nodes.iter().map(success).collect(), None)
                 }
-                Some(books) => books.answers(&feasible),
+                Some(followed) => followed.answers(&feasible),
             };
             if got != expected {
                 return Err(format!("got {got:#?}\nexpected {expected:#?}"));
@@ -439,21 +445,20 @@ impl Run {
     }
 }
 
-impl Books {
+impl FollowedLedger {
     fn new(ledger: Box<dyn Ledger>, cluster: &Cluster) -> Self {
-        let mut books = Self {
+        let mut followed = Self {
             ledger,
             classes: BTreeMap::new(),
         };
         for view in cluster.nodes.iter() {
-            books.look_up(view.slot());
+            followed.read(view.slot());
         }
-        books
+        followed
     }
 
-    fn look_up(&mut self, slot: Slot) {
-        let mut class = Class::new();
-        self.ledger.class(slot, &mut class);
+    fn read(&mut self, slot: Slot) {
+        let class = class_of(&*self.ledger, slot);
         self.classes.insert(slot, class);
     }
 
@@ -500,14 +505,13 @@ impl Books {
         changed.extend(whole);
         for slot in changed {
             if nodes.get(slot).is_some() {
-                self.look_up(slot);
+                self.read(slot);
             } else {
                 self.classes.remove(&slot);
             }
         }
         for view in nodes.iter() {
-            let mut class = Class::new();
-            self.ledger.class(view.slot(), &mut class);
+            let class = class_of(&*self.ledger, view.slot());
             if self.classes.get(&view.slot()) != Some(&class) {
                 return Err(format!(
                     "it was not reported that {} is {class:?} now",
@@ -546,7 +550,7 @@ impl Books {
 
 /// PL-95 to PL-105.
 #[test]
-fn the_books_state_what_the_extension_points_state() {
+fn ledgers_answer_as_the_extension_points() {
     for seed in SEEDS {
         let case = Case::new(seed);
         if case.check().is_err() {
@@ -566,16 +570,16 @@ fn the_cases_are_of_every_kind() {
         let mut run = Run::new(&case);
         assert_eq!(run.follow(&case.ops), Ok(()), "seed {seed}");
         compared += run.compared;
-        let Some((_, Some(books))) = &run.opened else {
+        let Some((_, Some(followed))) = &run.opened else {
             continue;
         };
-        let (statuses, scores) = books.answers(&run.feasible(&run.pods[0], 0));
+        let (statuses, scores) = followed.answers(&run.feasible(&run.pods[0], 0));
         turned_down += usize::from(statuses.values().any(|status| !status.is_success()));
         let differ =
             |scores: BTreeMap<Slot, i64>| scores.values().collect::<BTreeSet<_>>().len() > 1;
         scored += usize::from(scores.is_some_and(differ));
         large += usize::from(
-            books
+            followed
                 .classes
                 .values()
                 .flatten()
@@ -630,16 +634,8 @@ fn there_are_few_classes_and_few_changes() {
     let opened = plugin.open(&context(&cluster, &features), &labelled("p"));
     let mut ledger = opened.expect("there are constraints");
     let classes = |ledger: &dyn Ledger, cluster: &Cluster| -> BTreeSet<Class> {
-        let class = |slot| {
-            let mut class = Class::new();
-            ledger.class(slot, &mut class);
-            class
-        };
-        cluster
-            .nodes
-            .iter()
-            .map(|view| class(view.slot()))
-            .collect()
+        let nodes = cluster.nodes.iter();
+        nodes.map(|view| class_of(ledger, view.slot())).collect()
     };
     assert_eq!(classes(&*ledger, &cluster).len(), 3);
     let other = labelled("q");
