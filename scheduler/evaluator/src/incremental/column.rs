@@ -10,6 +10,7 @@ use super::changes::{Changes, has_nominated, note_changes};
 use super::plan::{Group, Plan, Unkeepable};
 use super::rows::Rows;
 use super::scratch::Scratch;
+use super::shape::BLOCK;
 use super::store::Keepable;
 use crate::{Evaluation, Evaluator, Tally};
 use berth_api::{Pod, Str};
@@ -205,7 +206,7 @@ impl Column {
         let cells = if self.is_by_row {
             rows.len()
         } else {
-            table.slots()
+            table.slots().next_multiple_of(BLOCK)
         };
         let Some(before) = before else {
             if self.is_by_row {

@@ -1,7 +1,7 @@
 //! The class of each node, for all pods with the same first column and the same fragment of ledgers. What the second column
 //! answers about nodes is no part of it.
 
-use super::cell::{Answer, NO_NODE, REJECTED, Rejection};
+use super::cell::{Answer, Cell, NO_NODE, REJECTED, Rejection};
 use super::changes::Changes;
 use super::classes::{ClassId, Classes, NO_CLASS};
 use super::column::Column;
@@ -84,7 +84,7 @@ impl NodeClasses {
             return Ok(());
         }
         let class_of = Arc::make_mut(&mut self.class_of);
-        class_of.resize(table.slots(), NO_CLASS);
+        class_of.resize(table.slots().next_multiple_of(BLOCK), NO_CLASS);
         let width = OF_LEDGERS + self.ledgers.class_len();
         let mut numbers = vec![0; scratch.noted().len().min(BLOCK) * width];
         // In parts that stay in the cache of the processor between the passes of the ledgers.
@@ -231,9 +231,8 @@ fn find_classes(all: &mut Classes, numbers: &[i64], ids: &mut [i64]) -> Result<(
 }
 
 fn is_uniform(class_of: &[ClassId], column: &Column, block: usize) -> bool {
-    let start = block * BLOCK;
-    let end = (start + BLOCK).min(class_of.len());
-    let (of_class, of_node) = (&class_of[start..end], &column.cells[start..end]);
+    let of_class: &[ClassId; BLOCK] = &class_of.as_chunks().0[block];
+    let of_node: &[Cell; BLOCK] = &column.cells.as_chunks().0[block];
     let (class, sum) = (of_class[0], of_node[0].sum());
     let mut others = 0;
     // Without a way out, so that it is vectorised.

@@ -80,7 +80,7 @@ impl Rows {
         self.seen = Some(seen);
         let mut shared = std::mem::take(&mut self.row_of);
         let row_of = Arc::make_mut(&mut shared);
-        row_of.resize(table.slots(), NO_ROW);
+        row_of.resize(table.slots().next_multiple_of(BLOCK), NO_ROW);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
         for slot in scratch.noted() {

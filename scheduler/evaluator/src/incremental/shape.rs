@@ -11,7 +11,7 @@ use super::column::Column;
 use super::ledgers::Ledgers;
 use super::node_classes::NodeClasses;
 use super::plan::{Plan, Unkeepable};
-use super::rows::Rows;
+use super::rows::{RowId, Rows};
 use super::scratch::Scratch;
 use super::store::Keepable;
 use crate::{Evaluator, Memos};
@@ -69,7 +69,8 @@ pub(super) struct BlockBest {
 /// One entry for each class and answer.
 pub(super) type Entries = SmallVec<[BlockBest; 2]>;
 
-/// The maximum number of entries of a group. With more, the search for an entry costs more than reading the blocks.
+/// The maximum number of entries of a group, and of rows that are merged into entries of a block. With more, the search for an
+/// entry costs more than reading the blocks, or the nodes.
 const MERGED_MAX: usize = 16;
 
 /// Merges the entries of blocks into one group. It is left empty if it would have too many entries: decisions read the blocks of
@@ -167,8 +168,6 @@ impl Shape {
 
     /// Reads the blocks again in which a node has changed.
     fn read_blocks(&mut self, columns: &PodColumns<'_>, classes: &NodeClasses) {
-        // All blocks are read into one place: to clear it takes longer than to read a block of a few rows.
-        let (mut keys, mut sums, mut nodes) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
         for (word, (stale, group)) in self.stale.iter_mut().zip(&mut self.groups).enumerate() {
             let mut stale = std::mem::take(stale);
             if stale == 0 {
@@ -183,10 +182,7 @@ impl Shape {
                         stale &= stale - 1;
                         let best = &mut blocks[block];
                         *heap -= on_heap(best);
-                        let (keys, sums, nodes) = (&mut keys, &mut sums, &mut nodes);
-                        let len = read_block(columns, classes, block, keys, sums, nodes);
-                        best.clear();
-                        add_entries(&mut keys[..len], &sums[..len], &nodes[..len], best);
+                        read_block(columns, classes, block, best);
                         *heap += on_heap(best);
                     }
                 },
@@ -313,102 +309,88 @@ fn key_of(class: ClassId, answer: Answer) -> u32 {
     }
 }
 
-/// Reads the nodes of a block, or its rows: of each the [key](key_of) of its entry, the sum, and the number of nodes. Returns
-/// how many there are.
+/// Finds the greatest sum of each class in a block.
 #[inline(always)]
-fn read_block(
-    columns: &PodColumns<'_>,
-    classes: &NodeClasses,
-    block: usize,
-    keys: &mut [u32; BLOCK],
-    sums: &mut [i32; BLOCK],
-    nodes: &mut [u32; BLOCK],
-) -> usize {
-    let start = block * BLOCK;
-    let end = (start + BLOCK).min(classes.class_of.len());
-    let of_class = &classes.class_of[start..end];
-    let of_node = &columns.node.cells[start..end];
-    let cells = &columns.pods.cells;
-    let mut len = end - start;
-    if columns.pods.is_by_row && classes.is_uniform(block) {
+fn read_block(columns: &PodColumns<'_>, classes: &NodeClasses, block: usize, best: &mut Entries) {
+    let of_class: &[ClassId; BLOCK] = &classes.class_of.as_chunks().0[block];
+    let of_node: &[Cell; BLOCK] = &columns.node.cells.as_chunks().0[block];
+    let pods = &columns.pods;
+    best.clear();
+    let rows = columns.rows.of_block(block);
+    if pods.is_by_row && classes.is_uniform(block) && rows.len() <= MERGED_MAX {
         // The nodes differ in their rows alone.
-        let of_rows = columns.rows.of_block(block);
-        len = of_rows.len();
-        let sum = of_node[0].sum();
-        for (at, (row, of_row)) in of_rows.iter().enumerate().take(BLOCK) {
-            let cell = cells[*row as usize];
-            keys[at] = key_of(of_class[0], cell.answer());
-            sums[at] = sum + cell.sum();
-            nodes[at] = u32::from(*of_row);
+        let (class, sum) = (of_class[0], of_node[0].sum());
+        for (row, nodes) in rows {
+            let cell = pods.cells[*row as usize];
+            let (key, sum) = (key_of(class, cell.answer()), sum + cell.sum());
+            match best
+                .iter_mut()
+                .find(|best| key_of(best.class, best.answer) == key)
+            {
+                Some(best) => best.add(sum, *nodes, *nodes),
+                None => best.push(BlockBest::new(key, sum, *nodes, *nodes)),
+            }
+        }
+        return;
+    }
+    let mut of_pods = [Cell::NO_NODE; BLOCK];
+    if pods.is_by_row {
+        let rows: &[RowId; BLOCK] = &columns.rows.row_of.as_chunks().0[block];
+        for (of_pods, row) in of_pods.iter_mut().zip(rows) {
+            *of_pods = pods.cells.get(*row as usize).copied().unwrap_or(*of_pods);
         }
     } else {
-        let by_row = columns.pods.is_by_row.then_some(&columns.rows.row_of);
-        // The cells of slots are next to each other, the cells of rows are not.
-        let mut of_rows = [Cell::NO_NODE; BLOCK];
-        let of_pods = match by_row {
-            Some(rows) => {
-                for (of_row, row) in of_rows.iter_mut().zip(&rows[start..end]) {
-                    *of_row = cells.get(*row as usize).copied().unwrap_or(*of_row);
-                }
-                &of_rows[..len]
-            }
-            None => &cells[start..end],
-        };
-        let of_nodes = of_class.iter().zip(of_node.iter().zip(of_pods));
-        for ((key, sum), (class, (of_node, of_pods))) in
-            keys.iter_mut().zip(&mut *sums).zip(of_nodes)
-        {
-            *key = key_of(*class, of_pods.answer());
-            *sum = of_node.sum() + of_pods.sum();
-        }
-        let answers = &columns.pods.answers;
-        if !answers.is_empty() {
-            let of_nodes = of_class.iter().zip(&answers[start..end]);
-            for (key, (class, answer)) in keys.iter_mut().zip(of_nodes) {
-                *key = key_of(*class, *answer);
-            }
-        }
-        nodes[..len].fill(1);
+        of_pods = pods.cells.as_chunks().0[block];
     }
-    len
+    let (mut keys, mut sums) = ([NO_KEY; BLOCK], [0; BLOCK]);
+    for at in 0..BLOCK {
+        keys[at] = key_of(of_class[at], of_pods[at].answer());
+        sums[at] = of_node[at].sum() + of_pods[at].sum();
+    }
+    if !pods.answers.is_empty() {
+        let answers: &[Answer; BLOCK] = &pods.answers.as_chunks().0[block];
+        for at in 0..BLOCK {
+            keys[at] = key_of(of_class[at], answers[at]);
+        }
+    }
+    add_entries(&mut keys, &sums, best);
 }
 
-/// Adds an entry for each key. The parts of one key are found together, in two passes over all.
+/// Adds an entry for each key. The nodes of one key are found together, in two passes over all.
 #[inline(always)]
-fn add_entries(keys: &mut [u32], sums: &[i32], nodes: &[u32], entries: &mut Entries) {
-    let mut left: u32 = nodes.iter().sum();
-    for first in 0..keys.len() {
+fn add_entries(keys: &mut [u32; BLOCK], sums: &[i32; BLOCK], entries: &mut Entries) {
+    for first in 0..BLOCK {
         let key = keys[first];
         if key == NO_KEY {
             continue;
         }
         let mut greatest = i32::MIN;
-        for (of, sum) in keys.iter().zip(sums) {
-            greatest = greatest.max(if *of == key { *sum } else { i32::MIN });
+        for at in 0..BLOCK {
+            greatest = greatest.max(if keys[at] == key { sums[at] } else { i32::MIN });
         }
-        let (mut with_greatest, mut all) = (0, 0);
-        for (of, (sum, nodes)) in keys.iter_mut().zip(sums.iter().zip(nodes)) {
-            let nodes = if *of == key { *nodes } else { 0 };
-            all += nodes;
-            with_greatest += if *sum == greatest { nodes } else { 0 };
-            *of = if *of == key { NO_KEY } else { *of };
+        let (mut nodes, mut all) = (0, 0);
+        for at in 0..BLOCK {
+            let is_equal = keys[at] == key;
+            all += u16::from(is_equal);
+            nodes += u16::from(is_equal & (sums[at] == greatest));
+            keys[at] = if is_equal { NO_KEY } else { keys[at] };
         }
-        entries.push(BlockBest {
-            class: key as ClassId,
-            answer: (key >> ClassId::BITS) as Answer,
-            sum: greatest,
-            // At most the nodes of a block.
-            nodes: with_greatest as u16,
-            all: all as u16,
-        });
-        left -= all;
-        if left == 0 {
-            return;
-        }
+        entries.push(BlockBest::new(key, greatest, nodes, all));
     }
 }
 
 impl BlockBest {
+    #[inline(always)]
+    fn new(key: u32, sum: i32, nodes: u16, all: u16) -> Self {
+        Self {
+            class: key as ClassId,
+            answer: (key >> ClassId::BITS) as Answer,
+            sum,
+            nodes,
+            all,
+        }
+    }
+
     /// Adds nodes, and how many of them have the greatest sum.
     #[inline(always)]
     fn add(&mut self, sum: i32, nodes: u16, all: u16) {
