@@ -359,6 +359,10 @@ fn read_block(columns: &PodColumns<'_>, classes: &NodeClasses, block: usize, bes
 /// Adds an entry for each key. The nodes of one key are found together, in two passes over all.
 #[inline(always)]
 fn add_entries(keys: &mut [u32; BLOCK], sums: &[i32; BLOCK], entries: &mut Entries) {
+    let mut left: u16 = 0;
+    for key in &*keys {
+        left += u16::from(*key != NO_KEY);
+    }
     for first in 0..BLOCK {
         let key = keys[first];
         if key == NO_KEY {
@@ -376,6 +380,10 @@ fn add_entries(keys: &mut [u32; BLOCK], sums: &[i32; BLOCK], entries: &mut Entri
             keys[at] = if is_equal { NO_KEY } else { keys[at] };
         }
         entries.push(BlockBest::new(key, greatest, nodes, all));
+        left -= all;
+        if left == 0 {
+            return;
+        }
     }
 }
 
