@@ -31,11 +31,6 @@ pub(super) enum Group {
     Pods,
 }
 
-impl Group {
-    /// Stands for the ledgers where the groups have numbers.
-    const OF_LEDGERS: u8 = 2;
-}
-
 /// The plan of a profile.
 pub(super) struct Plan {
     /// By plugin, if it judges nodes one by one.
@@ -85,14 +80,11 @@ impl Plan {
                 let groups = [Group::Node, Group::Pods];
                 let group = groups[usize::from(keep.reads_pods())];
                 plan.keeps[at] = Some((group, keep.clone()));
-            } else {
-                match pre_filter {
-                    Some(at) if filter.is_none() && !pre_score && scorer.is_none() => {
-                        plan.unkept.push(at);
-                    }
-                    _ => return None,
-                }
+            } else if filter.is_none() && !pre_score && scorer.is_none() {
+                plan.unkept.extend(pre_filter);
                 continue;
+            } else {
+                return None;
             }
             match (&mut plan.versions, extensions.fragment_version) {
                 (Some(versions), Some(version)) => versions.push(version),
@@ -129,40 +121,21 @@ impl Plan {
         profile: &Profile,
         cx: &Context<'_>,
         pod: &PodInfo,
-        [of_node, of_pods, of_ledgers]: &mut [Fragment; 3],
+        fragments: &mut [Fragment; 3],
     ) -> bool {
-        of_ledgers.clear();
-        of_ledgers.put(&(&profile.name, Group::OF_LEDGERS));
-        self.fragment(Group::Node, profile, cx, pod, of_node)
-            && self.fragment(Group::Pods, profile, cx, pod, of_pods)
-            && self.ledger_fragment(cx, pod, of_ledgers)
-    }
-
-    /// Writes what makes pods alike to a group of plugins; false when the answers about this one cannot be kept.
-    fn fragment(
-        &self,
-        group: Group,
-        profile: &Profile,
-        cx: &Context<'_>,
-        pod: &PodInfo,
-        fragment: &mut Fragment,
-    ) -> bool {
-        fragment.clear();
-        fragment.put(&(&profile.name, group as u8));
-        if group == Group::Pods {
-            // The set of nominations that count depends on it.
-            fragment.put(&pod.pod.priority());
+        for (kind, fragment) in (0_u8..).zip(&mut *fragments) {
+            fragment.clear();
+            fragment.put(&(&profile.name, kind));
         }
-        parts(fragment, self.keeps(group), |keep, fragment| {
-            keep.fragment(cx, pod, fragment)
-        })
-    }
-
-    /// Writes what makes pods alike to the ledgers, as [`Plan::fragment`] does.
-    fn ledger_fragment(&self, cx: &Context<'_>, pod: &PodInfo, fragment: &mut Fragment) -> bool {
-        parts(fragment, self.domains.iter(), |member, fragment| {
-            member.plugin.fragment(cx, pod, fragment)
-        })
+        let [of_node, of_pods, of_ledgers] = fragments;
+        // The set of nominations that count depends on it.
+        of_pods.put(&pod.pod.priority());
+        let of_keep = |keep: &Arc<dyn Keep>, fragment: &mut _| keep.fragment(cx, pod, fragment);
+        parts(of_node, self.keeps(Group::Node), of_keep)
+            && parts(of_pods, self.keeps(Group::Pods), of_keep)
+            && parts(of_ledgers, self.domains.iter(), |member, fragment| {
+                member.plugin.fragment(cx, pod, fragment)
+            })
     }
 }
 

@@ -160,7 +160,6 @@ impl Shape {
     }
 
     /// The block of a node is to be read again.
-    #[inline]
     fn mark_stale(&mut self, slot: Slot) {
         let block = slot.index() / BLOCK;
         self.stale[block / BLOCK] |= 1 << (block % BLOCK);
