@@ -3,10 +3,10 @@
 //! The answers of plugins that judge nodes one by one are in **columns** (`column`): for each group of plugins and
 //! all pods that are equal in what these read, the answer and the score of each node. Plugins that judge topology domains
 //! keep **domain counts** (the ledgers of [`berth_framework::keep`]). Both follow the log of the node table, and ask again
-//! only about nodes that have changed. Pods of one **shape** have the same columns and ledgers. Nodes with equal raw scores
-//! and equal domain counts are a **class**: they get equal verdicts and equal normalised scores. A shape knows the greatest
-//! sum of each class in each block of 64 nodes and each group of 64 blocks, so a decision is one pass over groups. The page
-//! `docs/contribute/evaluator.md` follows two pods through it.
+//! only about nodes that have changed. Pods of one **shape** have the same columns and ledgers. Nodes with equal answers of
+//! the first column and equal domain counts are a **class**. With equal answers of the second column, too, they get equal
+//! verdicts and equal normalised scores: of these a shape knows the greatest sum in each block of 64 nodes and each group of
+//! 64 blocks, so a decision is one pass over groups. The page `docs/contribute/evaluator.md` follows two pods through it.
 //!
 //! It may be faster than the plain evaluator and differ in nothing else. It leaves a decision to the plain one where it
 //! cannot be sure to be equal: a plugin that does not declare what it depends on, a filter that fails, no feasible node
