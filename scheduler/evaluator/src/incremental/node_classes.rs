@@ -80,11 +80,16 @@ impl NodeClasses {
             scratch.begin_with_all(table);
         }
         self.seen = Some(column.changes.end());
+        // There are slots of unknown nodes, too, for their pods.
+        let slots = table.slots().next_multiple_of(BLOCK);
+        if self.class_of.len() < slots {
+            Arc::make_mut(&mut self.class_of).resize(slots, NO_CLASS);
+            self.uniform.resize(slots / BLOCK, false);
+        }
         if scratch.noted().is_empty() {
             return Ok(());
         }
         let class_of = Arc::make_mut(&mut self.class_of);
-        class_of.resize(table.slots().next_multiple_of(BLOCK), NO_CLASS);
         let width = OF_LEDGERS + self.ledgers.class_len();
         let mut numbers = vec![0; scratch.noted().len().min(BLOCK) * width];
         // In parts that stay in the cache of the processor between the passes of the ledgers.
@@ -107,7 +112,6 @@ impl NodeClasses {
                 }
             }
         }
-        self.uniform.resize(table.slots().div_ceil(BLOCK), false);
         let mut last = None;
         for slot in scratch.noted() {
             let block = slot.index() / BLOCK;

@@ -284,6 +284,21 @@ fn only_nodes_that_changed_are_asked_again() {
     assert_eq!((asked, is_plain), (4, false));
 }
 
+/// The slot of an unknown node, which has pods already, is the first of a block without nodes.
+#[test]
+fn a_pod_can_come_before_its_node() {
+    let mut world = World::new(Vec::new());
+    for rank in 5..64 {
+        world.set_node(rank, None);
+    }
+    let kept = |name: &str, asked| (name.to_owned(), asked, false);
+    assert_eq!(world.decide("a", None), kept("n63", 64));
+    world.cluster.nodes.add_pod(&"n64".into(), pod("q").info());
+    assert_eq!(world.decide("a", None), kept("n63", 0));
+    world.set_node(64, None);
+    assert_eq!(world.decide("a", None), kept("n64", 1));
+}
+
 /// Answers that depend on what no node shows are computed again where their plugin reports a change: for all pods of the
 /// shape, whether a node has changed or not.
 #[test]
