@@ -367,7 +367,7 @@ impl<P: NodeScore> Score for P {
     }
 }
 
-fn by_amounts_if(reads_amounts_alone: bool) -> Kept {
+fn kept_if(reads_amounts_alone: bool) -> Kept {
     if reads_amounts_alone {
         Kept::ByAmounts
     } else {
@@ -388,7 +388,7 @@ impl<P: NodeFilter> Keep for KeepFilter<P> {
             return Kept::Never;
         }
         fragment.put(&requirement);
-        by_amounts_if(requirement.is_none_or(|read| self.0.reads_amounts_alone(&read)))
+        kept_if(requirement.is_none_or(|read| self.0.reads_amounts_alone(&read)))
     }
 
     fn reads_pods(&self) -> bool {
@@ -404,7 +404,7 @@ impl<P: NodeScore> Keep for KeepScore<P> {
         match self.0.preference(cx, pod) {
             Ok(preference) => {
                 fragment.put(&preference);
-                by_amounts_if(preference.is_none_or(|read| self.0.reads_amounts_alone(&read)))
+                kept_if(preference.is_none_or(|read| self.0.reads_amounts_alone(&read)))
             }
             Err(_) => Kept::Never,
         }

@@ -141,7 +141,7 @@ impl Column {
                 return Err(Unkeepable);
             }
         }
-        let is_by_amounts = |keep: &Arc<dyn Keep>| {
+        let reads_amounts_alone = |keep: &Arc<dyn Keep>| {
             keep.fragment(&cx, &self.pod, &mut Fragment::default()) == Kept::ByAmounts
         };
         for (at, scorer) in profile.score.iter().enumerate() {
@@ -154,7 +154,7 @@ impl Column {
             }
             let mut prepared = profile.pre_score.iter();
             self.reads_pod_again |= !prepared.any(|member| member.id == id);
-            if keep.normalizes() && !is_by_amounts(keep) {
+            if keep.normalizes() && !reads_amounts_alone(keep) {
                 self.normalized.push(at);
             } else {
                 self.summed.push(at);
@@ -169,7 +169,7 @@ impl Column {
         self.is_by_row = group == Group::Pods
             && self.normalized.is_empty()
             && self.followers.is_empty()
-            && plan.keeps(group).all(is_by_amounts);
+            && plan.keeps(group).all(reads_amounts_alone);
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Column {
         };
         let Some(before) = before else {
             if self.is_by_row {
-                self.ask_by_amounts(evaluator, rows, scratch)?;
+                self.ask_rows(evaluator, rows, scratch)?;
                 let Scratch { fits, dirty, .. } = scratch;
                 for (start, fits) in (0..).step_by(RUN).zip(fits.chunks(RUN)) {
                     if fits.contains(&false) {
@@ -389,7 +389,7 @@ impl Column {
 
     /// Asks about all rows in one pass over their amounts, and appends a cell for each row. The feasible rows are true in
     /// `scratch.fits`; the nodes of the other rows have to be asked: all nodes, if a plugin cannot answer about amounts.
-    fn ask_by_amounts(
+    fn ask_rows(
         &mut self,
         evaluator: &mut Evaluator<'_>,
         rows: &Rows,

@@ -45,8 +45,8 @@ pub(super) struct Rows {
     all: Vec<Row>,
     /// By row: plugins answer about all rows in one pass over these columns. Amounts of rows without nodes have no meaning.
     pub(super) amounts: Columns,
-    /// The shared rows by their amounts.
-    by_amounts: HashTable<RowId>,
+    /// The rows that other nodes may join, by their amounts.
+    shared: HashTable<RowId>,
     free: Vec<RowId>,
     /// Grows with each row that is opened.
     pub(super) opened: u64,
@@ -78,8 +78,8 @@ impl Rows {
             scratch.begin_with_all(table);
         }
         self.seen = Some(seen);
-        let mut shared = std::mem::take(&mut self.row_of);
-        let row_of = Arc::make_mut(&mut shared);
+        let mut of_slots = std::mem::take(&mut self.row_of);
+        let row_of = Arc::make_mut(&mut of_slots);
         row_of.resize(table.slots().next_multiple_of(BLOCK), NO_ROW);
         let blocks = table.slots().div_ceil(BLOCK);
         self.of_blocks.resize(blocks, Vec::new());
@@ -96,7 +96,7 @@ impl Rows {
                 self.changes.push(*slot);
             }
         }
-        self.row_of = shared;
+        self.row_of = of_slots;
     }
 
     /// The row of a node, opened if there is none with its amounts.
@@ -108,19 +108,17 @@ impl Rows {
         let has_nominations = has_nominated(evaluator, slot, |_| true);
         let hash = hash_of(table.columns().amounts(slot));
         let Self {
-            by_amounts,
-            amounts,
-            ..
+            shared, amounts, ..
         } = self;
         let is_equal = |row: &RowId| amounts.equals(Slot::from_index(*row), table.columns(), slot);
-        if !has_nominations && let Some(known) = by_amounts.find(hash, is_equal) {
+        if !has_nominations && let Some(known) = shared.find(hash, is_equal) {
             return *known;
         }
         let id = self.free.pop().unwrap_or(self.all.len() as RowId);
         amounts.copy(Slot::from_index(id), table.columns(), slot);
         if !has_nominations {
             let of_row = |row: &RowId| amounts.amounts(Slot::from_index(*row));
-            by_amounts.insert_unique(hash, id, |row| hash_of(of_row(row)));
+            shared.insert_unique(hash, id, |row| hash_of(of_row(row)));
         }
         self.opened += 1;
         let row = Row {
@@ -164,7 +162,7 @@ impl Rows {
         if row.nodes == 0 {
             if row.is_shared {
                 let hash = hash_of(self.amounts.amounts(Slot::from_index(id)));
-                if let Ok(known) = self.by_amounts.find_entry(hash, |row| *row == id) {
+                if let Ok(known) = self.shared.find_entry(hash, |row| *row == id) {
                     known.remove();
                 }
             }
