@@ -91,6 +91,7 @@ impl Settings {
     pub(crate) fn new(
         features: FeatureGates,
         evaluator: EvaluatorKind,
+        compares_evaluators: bool,
         profiles: Profiles,
         percentage_of_nodes_to_score: Option<i32>,
         extenders: Extenders,
@@ -103,7 +104,7 @@ impl Settings {
             profiles,
             percentage_of_nodes_to_score,
             evaluator,
-            compares_evaluators: cfg!(debug_assertions),
+            compares_evaluators,
             extenders,
         }
     }

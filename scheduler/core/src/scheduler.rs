@@ -149,16 +149,14 @@ impl Scheduler {
         QuotaStatuses::register(&mut dispatcher);
         let clock = CoreClock::new(now, options.stopwatch);
         let queue = SchedulingQueue::new(config, hooks, now).timed_by(clock.shared_laps());
-        let settings = Settings {
-            compares_evaluators: options.compares_evaluators,
-            ..Settings::new(
-                features,
-                options.evaluator,
-                profiles,
-                options.percentage_of_nodes_to_score,
-                options.extenders,
-            )
-        };
+        let settings = Settings::new(
+            features,
+            options.evaluator,
+            options.compares_evaluators,
+            profiles,
+            options.percentage_of_nodes_to_score,
+            options.extenders,
+        );
         Ok(Self {
             core: Core::new(settings, clock, queue, dispatcher),
             cycle: Cycle::new(options.seed),

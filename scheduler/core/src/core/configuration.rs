@@ -86,10 +86,13 @@ impl Core {
             compares_evaluators,
             ..
         } = self.framework.settings;
-        let percentage = percentage_of_nodes_to_score;
-        self.framework.settings = Settings {
+        self.framework.settings = Settings::new(
+            features,
+            evaluator,
             compares_evaluators,
-            ..Settings::new(features, evaluator, profiles, percentage, extenders)
-        };
+            profiles,
+            percentage_of_nodes_to_score,
+            extenders,
+        );
     }
 }

@@ -9,8 +9,8 @@ pub(super) type Answer = u16;
 /// The grade of feasible nodes without such scores.
 pub(super) const FEASIBLE: Answer = 0;
 
-/// The first answer that is a rejection. So a column has at most this number of grades, and of rejections: with more of them,
-/// kept answers save nothing.
+/// The first answer that is a rejection, and the maximum number of grades and of rejections of a column. Beyond it, kept answers
+/// save nothing.
 pub(super) const REJECTED: Answer = 4096;
 
 /// There is no node.

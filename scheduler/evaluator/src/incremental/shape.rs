@@ -69,8 +69,8 @@ pub(super) struct BlockBest {
 /// One entry for each class and answer.
 pub(super) type Entries = SmallVec<[BlockBest; 2]>;
 
-/// The maximum number of entries of a group, and of rows that are merged into entries of a block. With more, the search for an
-/// entry costs more than reading the blocks, or the nodes.
+/// The maximum number of entries of a group, and of rows from which a block is read. Beyond it, the search for an entry takes
+/// longer than reading the blocks or the nodes.
 const MERGED_MAX: usize = 16;
 
 /// Merges the entries of blocks into one group. It is left empty if it would have too many entries: decisions read the blocks of

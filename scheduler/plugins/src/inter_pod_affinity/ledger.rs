@@ -47,7 +47,8 @@ const COLUMNS: usize = 2;
 /// The value of a column for a node in no domain.
 const NOWHERE: i64 = -1;
 
-/// The number of topology keys whose counts are kept although no pod counts. With more of them, the counts begin anew.
+/// The maximum number of topology keys without counted pods, besides those of the ledger's own terms. Beyond it, the ledger is
+/// opened again.
 const IDLE_KEYS_MAX: usize = 8;
 
 /// The cost of a domain of a key with a column, in nodes: each domain is a class to be judged in each decision, whereas
